@@ -14,7 +14,7 @@ SHOWN = 3  # drivers in words
 Role = Literal["column", "feature", "calendar"]
 _WAYS_OUT: Mapping[Role, str] = {
     "column": "list it under [log.features] if it is known before the decision, or under [log] as outcomes = [{name}] "
-    "if it follows from the action",
+    "if it follows from the action, or as propensity = {name} if it is the probability of the action",
     "feature": "log the probability that the action had given the feature, or leave log.propensity out, by which it is "
     "fitted to the log",
     "calendar": "log the probability that the action had on its day, or, without log.propensity, make the day a "

@@ -17,9 +17,10 @@ Where the action hangs on the one before beyond all that, what followed yesterda
 today's: then only the first rows of users are looked at. An action that by its propensities had no chance in some rows
 may come more rarely anywhere, and is left out.
 
-Not looked at: columns by which the campaign file names the user, the action, outcomes, propensities or kinds of rows;
-a column that the action determines (its name, another unit); and without stated propensities the features, which may
-drive the actions. With them, features are looked at: right propensities are those given the features.
+Not looked at: columns by which the campaign file names the user, the action, outcomes, propensities or kinds of rows; a
+column that the action determines, alone or with the features (its name, its probability); and without stated
+propensities the features, which may drive the actions. With them, features are looked at: right propensities are those
+given the features.
 
 Source: Rosenbaum and Rubin (1984) for balance as a check of propensities; the rest: ours.
 """
@@ -116,6 +117,7 @@ class _Rows:
         unit: `[r]` number of the user or cluster.
         time: `[r]`.
         surplus: `[r, K]` e of the module's docstring.
+        joint: `[r]` joint value of the features that the action goes with most; 0 where propensities are stated.
         supported: `[K]` whether an action had a chance in every row that allows it.
         events: `[K]` for each row, how many equally weighted ones that tell of the action: its share or that of the
             others, whichever is less, and fewer where weights differ.
@@ -127,6 +129,7 @@ class _Rows:
     unit: Index
     time: Array
     surplus: Array
+    joint: Index
     supported: NDArray[np.bool_]
     events: Array
 
@@ -155,6 +158,7 @@ class _Rows:
         unit_of = np.unique(np.asarray(table.column("unit")), return_inverse=True)[1]
         given = action[:, None] == actions
         may = np.stack([numbers(table.column(f"allowed{k}")) for k in range(len(actions))], axis=1)
+        joint = np.zeros(len(action), np.intp)
         supported, events = np.ones(len(actions), np.bool_), np.minimum(given.mean(axis=0), 1 - given.mean(axis=0))
         if log.campaign.log.propensity is not None:
             weighted = given / propensity[:, None]
@@ -169,8 +173,11 @@ class _Rows:
             columns = columns_of(log, [term.sql for term in terms])
             cells = [by_value(column) if i < len(log.categorical) else by_size(numbers(column))
                      for i, column in enumerate(columns)]  # fmt: skip
-            surplus = given - _shares(given, [patterns, *cells], unit_of)
-        return cls(actions, action, before, unit_of, time, surplus, supported, np.maximum(events, 1e-9))
+            share, joint = _shares(given, [patterns, *cells], unit_of)
+            surplus = given - share
+        return cls(
+            actions, action, before, unit_of, time, surplus, joint, supported, np.maximum(events, 1e-9)
+        )  # fmt: skip
 
     @property
     def kept(self) -> bool:
@@ -275,12 +282,13 @@ def _shown_time(log: Log) -> Callable[[float], str]:
 
 
 def _copy(rows: _Rows, cells: Cells) -> bool:
-    """Whether the action says nearly all of a column."""
-    given = np.argmax(rows.action[:, None] == rows.actions, axis=1)
-    shape = (len(rows.actions), len(cells.names))
-    table = np.bincount(given * shape[1] + cells.of, minlength=shape[0] * shape[1]).reshape(shape)
-    alone = len(given) - table.sum(axis=0).max()
-    return bool(alone > 0 and len(given) - table.max(axis=1).sum() <= COPY * alone)
+    """Whether the action, given the features, says nearly all of a column."""
+    known = np.argmax(rows.action[:, None] == rows.actions, axis=1) + len(rows.actions) * rows.joint
+    pair, count = np.unique(known * len(cells.names) + cells.of, return_counts=True)
+    commonest = np.zeros(int(known.max()) + 1, np.intp)
+    np.maximum.at(commonest, pair // len(cells.names), count)
+    alone = len(known) - int(np.bincount(cells.of).max())
+    return alone > 0 and len(known) - int(commonest.sum()) <= COPY * alone
 
 
 def _driver(rows: _Rows, name: str, role: Role, spans: _Spans, tests: int) -> Driver | None:
@@ -329,11 +337,11 @@ def _merged(spans: _Spans, least: int) -> tuple[Index, list[str]]:
     return group, [spans.called(those) for those in members]
 
 
-def _shares(given: NDArray[np.bool_], features: list[Cells], unit: Index) -> Array:
+def _shares(given: NDArray[np.bool_], features: list[Cells], unit: Index) -> tuple[Array, Index]:
     """`[r, K]` the share of each action given features, by a ridge regression on users of other folds.
 
     The features that the action goes with most enter by their joint values as long as those are frequent, the others
-    by their own.
+    by their own. Also `[r]`, the joint values.
     """
     strengths = []
     for cells in features:
@@ -363,7 +371,7 @@ def _shares(given: NDArray[np.bool_], features: list[Cells], unit: Index) -> Arr
         part = X[others]
         gram = (part.T @ part).toarray() + np.eye(X.shape[1])  # as if each value had one more row, of the mean
         share[seen] = mean + X[seen] @ solve(gram, part.T @ (given[others] - mean), assume_a="pos")
-    return share
+    return share, joint
 
 
 def _pairs(of: Index, unit: Index) -> Index:
