@@ -245,7 +245,8 @@ def measure_further(
         fitted = certifying = plain.evaluator(source).fit(actions, days=days)
         if measure.smooth:
             fitted = _lower_error(measure.evaluator(source).fit(actions, days=days), certifying, campaign)
-        result.append(_measured(policy, fitted, certifying, campaign, measure.reach([actions]), earlier[0].further))
+        further = _between(earlier, coordinates(certifying, campaign)[0][1:])
+        result.append(_measured(policy, fitted, certifying, campaign, measure.reach([actions]), further))
     return result, wider.served
 
 
@@ -266,7 +267,7 @@ def further_errors(
     cost = np.array([coordinates(fitted, campaign)[0][1:] for fitted in fits])
     known = np.flatnonzero(np.isfinite(cost).all(axis=1))
     ratios = np.zeros_like(cost)
-    if not len(known):
+    if not len(known) or not campaign.log.known_assignment:  # nothing will be certified
         return ratios
     by_cost = known[np.argsort(cost[known, campaign.money], kind="stable")]
     sample = by_cost[np.unique(np.linspace(0, len(by_cost) - 1, SAMPLED).astype(int))]
