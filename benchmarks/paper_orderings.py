@@ -115,10 +115,11 @@ def _looking_ahead(
 def _rules_and_oracles(
     rows: Sequence[MethodRow], limits: Sequence[BudgetLimit], days: int
 ) -> Iterator[Ordering | None]:
-    """AIM-greedy ≥ single-best ≥ AIM-mean of every oracle, and BCQ ≥ EDRR ≥ DDQN under every rule."""
+    """AIM-greedy ≥ single-best ≥ AIM-mean of every oracle, AIM-greedy ≥ bisection, and BCQ ≥ EDRR ≥ DDQN by rule."""
     at = {(row.oracle, row.rule): row for row in rows if row.group == "rl" and _has_own_weights(row.rule)}
     oracles, rules = (dict.fromkeys(part) for part in zip(*at, strict=True)) if at else ({}, {})
     chains = [[(oracle, rule) for rule in ("aim-greedy", "single-best", "aim-mean")] for oracle in oracles]
+    chains += [[(oracle, rule) for rule in ("aim-greedy", "bisection")] for oracle in oracles]
     chains += [[(oracle, rule) for oracle in ("bcq", "edrr", "ddqn")] for rule in rules]
     for chain in chains:
         for one, other in itertools.pairwise(at.get(method) for method in chain):

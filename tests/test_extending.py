@@ -200,7 +200,9 @@ def test_a_campaign_is_simulated_and_prepared(used: Any) -> None:
 def test_a_mixing_rule_trains(used: Any) -> None:
     assert used["contract"]
     assert (used["method"], used["members"]) == ("toy", 1)
-    assert "Known: frontier, uniform, single-best, aim-mean, aim-greedy, lp, toy, two-stage." in used["refused"]
+    assert (
+        "Known: frontier, uniform, single-best, aim-mean, aim-greedy, lp, toy, bisection, two-stage." in used["refused"]
+    )
 
 
 def test_an_estimator_stands_in_the_evaluation_and_in_the_report(used: Any) -> None:

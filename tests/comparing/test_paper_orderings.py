@@ -42,8 +42,10 @@ def test_a_difference_within_two_deviations_is_a_tie() -> None:
             row("BCQ, aim-greedy", 5.2),
             row("BCQ, single-best", 5.19),
             row("BCQ, aim-mean", 5.3),
+            row("BCQ, bisection", 5.1),
         ]
     )
+    assert said["BCQ, aim-greedy ≥ BCQ, bisection"].verdict == "holds"
     assert said["looking ahead above 1-day labels over 7 days"].verdict == "holds"
     assert said["BCQ, aim-greedy ≥ BCQ, single-best"].verdict == "a tie"
     assert said["BCQ, single-best ≥ BCQ, aim-mean"].verdict == "does not hold"
