@@ -141,7 +141,7 @@ def estimate(
         propensity: `[n]` of the logged action.
         past: `[n, q]` summaries of the days before each row (`row_features.days_before`).
         days: k of the totals.
-        window: days of the means that stand in the place of the discounted ones, or None; among `days`.
+        window: days of the means that stand in the place of the discounted ones, or None.
 
     Returns:
         A joint of reward and costs, and of their totals; 0 where no user's window covers the days.
@@ -154,7 +154,7 @@ def estimate(
     followed = _Followed.of(panel, np.flatnonzero(ratio > 0), ratio)
     # 1 + ĉ
     earlier = 1 + _predicted(followed, _before(panel, ratio - 1.0)[followed.rows], past[followed.rows])
-    spans = sorted(set(days))
+    spans = sorted({*days, *([] if window is None else [window])})
     parts = [_of_means(panel, followed, earlier), *_of_totals(panel, followed, earlier, spans)]
     names = [*panel.names, *(str(Target(name, k)) for k in spans for name in panel.names)]
     users = panel.num_users
