@@ -151,10 +151,12 @@ def choose_among(
     if solved is not None:
         selection = _selection(solved.pool, solved.weights, solved.margin, measured, measure)
         return replace(selection, learner_results=results)
-    # No room for the margin: as near to the limits as they allow, which hardly ever gets a certificate.
+    # No room for the whole margin: as much of it as they allow, which may still get a certificate.
     pool = [each for each in every if each.withheld is None]
-    if pool and not alone and (exact := solve_mixture(to_solve(pool), limits, context.scale)).feasible:
-        return _selection(pool, exact.weights, margins_of(pool, context), measured, measure)
+    if pool and not alone and solve_mixture(to_solve(pool), limits, context.scale).feasible:
+        margin = margins_of(pool, context)
+        raised = to_solve(pool) + np.column_stack([np.zeros(len(pool)), margin])
+        return _selection(pool, solve_mixture(raised, limits, context.scale).weights, margin, measured, measure)
     raise _infeasible(every, pool, limits, context.campaign)
 
 
