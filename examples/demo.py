@@ -15,7 +15,7 @@ import time
 from pathlib import Path
 
 COMMANDS = """
-outlay simulate thirty-day --out runs/demo-campaign --users 50000
+outlay simulate thirty-day --out runs/demo-campaign --users 100000
 outlay check runs/demo-campaign/campaign.toml
 outlay prepare runs/demo-campaign/campaign.toml --out runs/demo-data
 outlay train runs/demo-data --out runs/demo

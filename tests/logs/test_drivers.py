@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
 from campaign_files import campaign_file
@@ -17,11 +18,13 @@ from outlay.core.transitions import CERTIFY
 from outlay.estimators.balance import balance_check
 from outlay.estimators.panel import Panel
 from outlay.jobs.check import check
+from outlay.jobs.evaluate import evaluate
 from outlay.jobs.prepare import prepare
 from outlay.logs.drivers import assignment, used
 from outlay.logs.link import link
 from outlay.logs.quality import inspect
 from outlay.logs.roles import open_log
+from policy_files import policy_file
 
 STATED, DECLARED = 'propensity = "p"', "randomised = true"
 Columns = dict[str, Any]
@@ -168,3 +171,17 @@ def test_prepare_carries_it_and_nothing_is_balanced(tmp_path: Path) -> None:
     assert not report.randomisation.looks_randomised
     assert report.assignment is not None
     assert all(isinstance(driver, Driver) for driver in report.assignment.drivers)
+
+
+def test_no_figure_of_another_policy_is_relied_on_then_and_the_old_policy_is_as_observed(tmp_path: Path) -> None:
+    columns = by_wave(5)
+    path = campaign_file(tmp_path, columns, log=STATED, campaign="horizon_days = 1\nreport_days = [1]")
+    data = prepare(path, tmp_path / "data")
+    always = np.tile([0.0, 1.0], (len(columns["day"]), 1))
+    policy = policy_file(tmp_path / "policy.parquet", pa.table(columns), data.actions, always)
+    found = evaluate(data, policy=policy)
+    assert not found.certificate.certified
+    assert not any(e.recommended for e in found.estimates if e.estimator == "fqe")
+    old = [e for e in found.beside if (e.policy, e.estimator) == ("old", "fqe") and e.value is not None]
+    assert old
+    assert all(e.recommended for e in old)

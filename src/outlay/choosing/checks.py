@@ -104,7 +104,8 @@ class Checks:
     @property
     def doubted(self) -> Reason | None:
         """Why a fitted evaluation that needs no propensities is not recommended, or None."""
-        return self.reproduction.refused or self.markov.refused or self.agreement.reason
+        driven = self.balance.refused if self.balance.driven else None
+        return self.reproduction.refused or self.markov.refused or self.agreement.reason or driven
 
     @property
     def results(self) -> tuple[CheckResult, ...]:
@@ -153,9 +154,10 @@ class Checks:
         """Return the estimates of a policy with the cautions that follow from the checks."""
         old = estimates.policy.name == "old"
         refused = self.refused if estimates.by_day else self.doubted
-        if old and refused is not None and refused.kind is ReasonKind.NOT_CHECKED:
-            # That the log says too little of the other policy takes nothing from the old one.
-            refused = None
+        if old and refused is not None:
+            driven = self.balance.driven and refused.kind is ReasonKind.BALANCE
+            if driven or refused.kind is ReasonKind.NOT_CHECKED:  # it takes nothing from what was observed
+                refused = None
         misfit = self.propensities is not None and not self.propensities.ok and not old
         for name in estimates.joints:
             estimator = ESTIMATORS[name]

@@ -70,12 +70,15 @@ class BalanceCheck:
         words: what was found, without a full stop.
         way_out: what to do where they are related.
         dependences: all that were tested, those that matter first.
+        driven: whether a column of the log that is no feature goes with the action, so that differences between
+            actions mix what they do with whom they were given to.
     """
 
     ok: bool | None
     words: str
     way_out: str
     dependences: tuple[PastDependence, ...]
+    driven: bool = False
 
     @classmethod
     def of(cls, found: Sequence[PastDependence], logged: bool) -> BalanceCheck:
@@ -124,7 +127,7 @@ def balance_check(
     words, way_out = driven.words, driven.way_out
     if found.ok is False:
         words, way_out = f"{words}; {found.words}", f"{way_out}. {found.way_out}"
-    return BalanceCheck(False, words, way_out, found.dependences)
+    return BalanceCheck(False, words, way_out, found.dependences, driven=True)
 
 
 def _by_past(
