@@ -66,8 +66,8 @@ def percent(share: float) -> str:
 
 
 def exact(share: float) -> str:
-    """A share from a setting, not rounded: `0.975` → `97.5%`."""
-    return f"{100 * share:.6g}%"
+    """A share from a setting, to four digits: `0.975` → `97.5%`, and what a look gets, `0.991667` → `99.17%`."""
+    return f"{100 * share:.4g}%"
 
 
 def advised(value: float, sign: int = 1) -> str:
