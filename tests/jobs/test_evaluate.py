@@ -174,7 +174,8 @@ def test_a_higher_confidence_widens_intervals_and_bounds(run: Path) -> None:
     narrow, wide = (outlay.evaluate(run, confidence=c).to_dict() for c in (0.8, 0.99))
     a, b = (estimate(found, "mixture", "fqe", "coupon_cost") for found in (narrow, wide))
     assert a["value"] == b["value"]
-    assert (b["high"] - b["low"]) / (a["high"] - a["low"]) == pytest.approx(2.5758 / 1.2816, rel=1e-3)
+    # Of two estimates, whose hull the interval is, each widens by that; what is between them does not.
+    assert 1 < (b["high"] - b["low"]) / (a["high"] - a["low"]) <= 2.5758 / 1.2816 * (1 + 1e-3)
     assert wide["certificate"]["budgets"][0]["bound"] > narrow["certificate"]["budgets"][0]["bound"]
     assert wide["certificate"]["alpha"] == pytest.approx(0.005)
     assert wide["confidence"] == 0.99

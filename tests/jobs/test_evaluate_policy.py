@@ -208,7 +208,7 @@ def test_a_policy_is_a_look_by_what_its_file_says(data: Path, habit: Habit, tmp_
     looks = [outlay.evaluate(data, policy=path).certificate.look for path in (first, again, first, other, again)]
     assert looks == [1, 1, 1, 2, 1]
     assert len(json.loads((data / "looks.json").read_text())) == 2
-    assert outlay.evaluate(data, policy=other).certificate.confidence == pytest.approx(1 - 0.05 / 4)
+    assert outlay.evaluate(data, policy=other).certificate.confidence == pytest.approx(1 - 0.05 / 6)
 
 
 def test_the_policy_it_is_held_against_has_been_looked_at_too(data: Path, habit: Habit, tmp_path: Path) -> None:

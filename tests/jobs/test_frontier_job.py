@@ -292,7 +292,7 @@ def test_the_first_export_is_a_look_and_all_others_are_the_same_one(made: Runs, 
     assert again == replace(first, path=str(tmp_path / "again"))
     sharper = frontier(run, [1.5], export=tmp_path / "sharper", confidence=0.9).export
     assert sharper is not None
-    assert sharper.certificate.alpha == pytest.approx(0.025)
+    assert sharper.certificate.alpha == pytest.approx(0.1 / 6)
     assert (band.read_bytes(), looks.read_bytes()) == (written, counted)
     # What was asked before the look is what is asked after it, now with what is certain of it.
     after = frontier(run, [1.5, 1.9]).requested
@@ -342,7 +342,7 @@ def test_a_budget_is_the_same_bundle_whatever_was_looked_at_in_between(
     assert other is not None
     assert one.id == other.id
     assert (one.look, other.look) == (2, 4)
-    assert other.certificate.confidence == pytest.approx(1 - 0.05 / 16)
+    assert other.certificate.confidence == pytest.approx(1 - 0.05 / 20)
     wide, narrow = other.certificate.budgets[0].bound, one.certificate.budgets[0].bound
     assert wide is not None
     assert narrow is not None

@@ -15,6 +15,7 @@ import pytest
 
 import outlay
 from campaign_files import campaign_file, panel
+from outlay.core.assignment import Assignment
 from outlay.core.errors import FolderError, LogError
 from outlay.core.journal import Journal, resumable_folder
 from outlay.logs import blocks, encode
@@ -145,6 +146,7 @@ def test_a_damaged_row_group_is_named(tmp_path: Path, monkeypatch: pytest.Monkey
     """DuckDB reads the features as well, for leaks; here it does not."""
     path = log(tmp_path)
     monkeypatch.setattr("outlay.logs.quality.leaks", lambda *_, **__: [])
+    monkeypatch.setattr("outlay.jobs.prepare.assignment", lambda *_: Assignment(True, 0, ()))
     file = tmp_path / "log.parquet"
     place = pq.read_metadata(file).row_group(7).column(pq.read_schema(file).names.index("word")).dictionary_page_offset
     content = bytearray(file.read_bytes())

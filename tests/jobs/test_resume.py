@@ -83,6 +83,11 @@ class Killed(NamedTuple):
     oracle: Any
 
 
+def folds_of(method: str) -> int | None:
+    """One training of a frontier, not one for each fold."""
+    return 1 if method == "frontier" else None
+
+
 @pytest.fixture(scope="module", params=WAYS)
 def way(request: pytest.FixtureRequest) -> tuple[Any, Any, str]:
     return WAYS[request.param]
@@ -92,7 +97,8 @@ def way(request: pytest.FixtureRequest) -> tuple[Any, Any, str]:
 def whole(way: tuple[Any, Any, str], habit: Habit, tmp_path_factory: pytest.TempPathFactory) -> Run:
     """The training that is killed, uninterrupted; shared, so only read it."""
     method, oracle, _ = way
-    return outlay.train(habit.data, tmp_path_factory.mktemp("whole") / "run", seed=2, method=method, oracle=oracle)
+    return outlay.train(habit.data, tmp_path_factory.mktemp("whole") / "run", seed=2, method=method, oracle=oracle,
+                        folds=folds_of(method))  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -101,7 +107,7 @@ def killed(way: tuple[Any, Any, str], habit: Habit, tmp_path_factory: pytest.Tem
     method, oracle, text = way
     out = tmp_path_factory.mktemp("killed") / "run"
     command = [sys.executable, "-c", SLOW, "train", str(habit.data), "--out", str(out), "--seed", "2", "--method",
-               method, "--oracle", oracle, "--quiet"]  # fmt: skip
+               method, "--oracle", oracle, "--quiet", *(["--folds", "1"] if method == "frontier" else [])]  # fmt: skip
     process = subprocess.Popen(command)
     try:
         wait_for(out.with_name(".run.partial") / "checkpoints" / "progress.json", process, text)
@@ -127,7 +133,8 @@ def test_a_wrong_option_does_not_cost_the_checkpoint(killed: Killed, habit: Habi
     out, other = killed.folder, {"aim-greedy": "frontier", "frontier": "lp"}[killed.method]
     before = sorted(out.parent.rglob("*"))
     with pytest.raises(FolderError, match="made with another seed"):
-        outlay.train(habit.data, out, seed=3, resume=True, method=killed.method, oracle=killed.oracle)
+        outlay.train(habit.data, out, seed=3, resume=True, method=killed.method, oracle=killed.oracle,
+                     folds=folds_of(killed.method))  # fmt: skip
     with pytest.raises(FolderError, match="made with another method, oracle"):
         outlay.train(habit.data, out, seed=2, method=other, oracle="ddqn", resume=True)
     assert sorted(out.parent.rglob("*")) == before
@@ -137,7 +144,8 @@ def test_other_limits_on_the_same_log_are_another_training(killed: Killed, habit
     """The columns are the same, and so is their hash; the limit is not."""
     outlay.prepare(habit.changed(tmp_path, ("at_most = 2.2", "at_most = 3.0")), tmp_path / "data")
     with pytest.raises(FolderError, match="made with another campaign"):
-        outlay.train(tmp_path / "data", killed.folder, seed=2, resume=True, method=killed.method, oracle=killed.oracle)
+        outlay.train(tmp_path / "data", killed.folder, seed=2, resume=True, method=killed.method, oracle=killed.oracle,
+                     folds=folds_of(killed.method))  # fmt: skip
 
 
 def arrays(folder: Path) -> dict[str, NDArray[Any]]:
@@ -156,8 +164,9 @@ def test_resume_ends_where_an_uninterrupted_training_ends(killed: Killed, whole:
     left_over.mkdir()
     calls: list[str] = []
     resumed = outlay.train(
-        habit.data, out, seed=2, resume=True, progress=lambda _, text: calls.append(text), method=method, oracle=oracle
-    )
+        habit.data, out, seed=2, resume=True, progress=lambda _, text: calls.append(text), method=method, oracle=oracle,
+        folds=folds_of(method),
+    )  # fmt: skip
     assert calls[0] == "800 of 2000 steps"  # it did go on, and did not start anew
     assert [path.name for path in out.parent.iterdir()] == ["run"]
     assert not (out / left_over.name).exists()
@@ -178,6 +187,15 @@ def test_resume_ends_where_an_uninterrupted_training_ends(killed: Killed, whole:
     for name in one.manifest["files"]:
         if name.endswith(".onnx"):
             assert (one.folder / name).read_bytes() == (other.folder / name).read_bytes()
+
+
+def test_a_training_in_folds_does_not_cost_the_checkpoint_of_another(whole: Run, habit: Habit, tmp_path: Path) -> None:
+    """Its own checkpoints lie elsewhere, a folder for each fold."""
+    oracle = whole.manifest["oracle"]
+    shutil.copytree(whole.folder / "checkpoints", tmp_path / ".run.partial" / "checkpoints")
+    with pytest.raises(FolderError, match=r"made with another (settings|method)"):
+        outlay.train(habit.data, tmp_path / "run", seed=2, resume=True, method="frontier", oracle=oracle, folds=2)
+    assert (tmp_path / ".run.partial" / "checkpoints" / "progress.json").exists()
 
 
 def test_there_must_be_something_to_resume(habit: Habit, tmp_path: Path) -> None:
@@ -203,7 +221,7 @@ def test_a_checkpoint_of_the_last_step_is_finished_without_a_step(
     trained = json.loads((tmp_path / ".run.partial" / "checkpoints" / "progress.json").read_text())["seconds"]
     calls: list[str] = []
     again = outlay.train(habit.data, tmp_path / "run", seed=2, resume=True, method=method, oracle=oracle,
-                         progress=lambda _, text: calls.append(text))  # fmt: skip
+                         folds=folds_of(method), progress=lambda _, text: calls.append(text))  # fmt: skip
     assert not any("steps" in text for text in calls)
     assert again.manifest["members"] == whole.manifest["members"]
     assert again.manifest["seconds"] >= trained > 0
@@ -233,7 +251,7 @@ def test_ctrl_c_promises_what_resume_keeps(habit: Habit, tmp_path: Path) -> None
     """A real process: there is a checkpoint, and the training goes on from it."""
     out, (method, oracle, text) = tmp_path / "run", next(iter(WAYS.values()))
     command = [sys.executable, "-c", SLOW, "train", str(habit.data), "--out", str(out), "--seed", "2", "--method",
-               method, "--oracle", oracle, "--quiet"]  # fmt: skip
+               method, "--oracle", oracle, "--quiet", *(["--folds", "1"] if method == "frontier" else [])]  # fmt: skip
     process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
     wait_for(out.with_name(".run.partial") / "checkpoints" / "progress.json", process, text)
     process.send_signal(signal.SIGINT)

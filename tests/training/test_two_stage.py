@@ -98,7 +98,7 @@ def test_a_comparison_holds_all_methods_to_the_same_spend(deep: Run, tmp_path: P
     immediate = [row for row in found.rows if row.control == "immediate"]
     assert [row.name for row in immediate] == [
         "DeepFM, 1-day label", "BCQ, single-best", "BCQ, aim-mean", "BCQ, aim-greedy", "BCQ, lp",
-        "frontier, bcq", "frontier, counted",
+        "BCQ, bisection", "frontier, bcq", "frontier, counted",
     ]  # fmt: skip
     for row in immediate:
         cost = row.figures["coupon_cost@1"]

@@ -24,7 +24,7 @@ import numpy as np
 
 from outlay.core.campaign import Campaign
 from outlay.core.errors import FolderError
-from outlay.core.files import new_folder, read_manifest, write_manifest
+from outlay.core.files import MANIFEST, new_folder, read_manifest, write_manifest
 from outlay.core.network import NetworkArrays, read_network, write_network
 from outlay.core.transitions import Transitions
 from outlay.learning import frontier as frontiers
@@ -155,6 +155,23 @@ def load_trees(folder: Path, key: dict[str, Any]) -> tuple[NetworkArrays, Effect
         with (folder / JUDGE).open("rb") as handle, np.load(handle) as file:
             judge = EffectScore(*(file[name] for name in EffectScore._fields))
         return read_network(folder / NETWORK), judge, float(saved["seconds"])
+
+
+def refuse_others(folder: Path, folds: int, key: dict[str, Any]) -> None:
+    """Refuse to go on in the folder of a run whose checkpoints are of another number of folds.
+
+    Args:
+        folder: of the unfinished run.
+        folds: K of the training that is to go on; 1: it has no folds.
+        key: what its checkpoints must agree with.
+
+    Raises:
+        FolderError: if there are others: they would be lost.
+    """
+    other = (folder / "fold-1" if folds == 1 else folder) / "checkpoints"
+    if (other / MANIFEST).exists():
+        _read(other, key)  # says what else differs, if anything does
+        _read(other, key | {"folds": folds})
 
 
 def _write(folder: Path, key: dict[str, Any], trees: dict[str, Any], plain: dict[str, Any]) -> None:

@@ -52,6 +52,7 @@ MOST_ACTIONS = 20  # the commonest
 EXPECTED = 20  # times that each action comes, and does not, in a cell: rarer values are put together
 FEWEST = 100  # rows with a choice
 UNSUPPORTED = 4.0  # standard errors by which Σ 1/p is low where an action had no chance in some rows
+LEAST = 1e-9  # propensity: of smaller ones the inverse has a square that a float does not hold
 COPY = 0.01  # of a column's variety that the action leaves: below, the column is the action
 PARSED = 0.99  # of a text column's values that are dates or numbers, from which on it is one
 MOST_FEATURES = 20  # that shares are found from: those that the action goes with most
@@ -161,6 +162,7 @@ class _Rows:
         joint = np.zeros(len(action), np.intp)
         supported, events = np.ones(len(actions), np.bool_), np.minimum(given.mean(axis=0), 1 - given.mean(axis=0))
         if log.campaign.log.propensity is not None:
+            propensity = np.maximum(propensity, LEAST)
             weighted = given / propensity[:, None]
             error = np.sqrt((given * ((1 - propensity) / propensity**2)[:, None]).sum(axis=0))
             supported = (weighted - may).sum(axis=0) > -UNSUPPORTED * error

@@ -31,6 +31,7 @@ from outlay.core.errors import CampaignError, LogError, OutlayError
 from outlay.core.network import NetworkArrays
 from outlay.core.progress import Progress, within
 from outlay.core.transitions import CERTIFY, LEARN, SELECT, SPLITS, Transitions
+from outlay.learning import checkpoint
 from outlay.learning.heads import coordinates, largest_multiplier
 from outlay.learning.multiplier_grid import POINTS
 from outlay.learning.tabular import counted_model
@@ -135,6 +136,8 @@ def learn(
         )  # fmt: skip
     folds = views(data, _num_folds(data, campaign, oracle))
     _check_users(folds, campaign)
+    if resume:
+        checkpoint.refuse_others(folder, len(folds), checkpoint.key_of(data, campaign, "frontier", oracle, seed))
     for view in folds:
         check_together(view, campaign)
     if oracle == "auto" and all(countable(view) is not None and _well_counted(view) for view in folds):

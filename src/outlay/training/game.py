@@ -95,6 +95,8 @@ def learn(
         solved_again=not own,
     )
     key = checkpoint.key_of(data, campaign, method, oracle, seed)
+    if resume:
+        checkpoint.refuse_others(folder, 1, key)
     finished, mixture = _play(game, folder / "checkpoints", key, resume, within(report, 0, 0.95))
     report(0.95, "measuring the kept members")
     context = context_of(game, campaign, seed, folder)
