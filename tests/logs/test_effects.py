@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from outlay.logs.effects import Arm, half_width
+from outlay.logs.effects import GivenAction, half_width
 
 Draw = Callable[[np.random.Generator, int], NDArray[np.float64]]
 DRAWS: dict[str, Draw] = {
@@ -18,8 +18,8 @@ DRAWS: dict[str, Draw] = {
 }
 
 
-def arm(y: NDArray[np.float64]) -> Arm:
-    return Arm(float(y.mean()), float(y.var(ddof=1)), len(y), len(y))
+def arm(y: NDArray[np.float64]) -> GivenAction:
+    return GivenAction(float(y.mean()), float(y.var(ddof=1)), len(y), len(y))
 
 
 @pytest.mark.parametrize("draw", list(DRAWS))

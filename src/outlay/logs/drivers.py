@@ -45,7 +45,7 @@ from outlay.logs.quality import Facts
 from outlay.logs.randomisation import CHANCE, STRONG, WEAK
 from outlay.logs.reading import quoted
 from outlay.logs.roles import Log
-from outlay.logs.sampled import CELLS, SAMPLE, Array, Cells, Index, by_size, by_value, columns_of, numbers
+from outlay.logs.sampled import CELLS, SAMPLE, Array, ColumnValues, Index, by_size, by_value, columns_of, numbers
 from outlay.logs.source import NUMBERS, ROW
 
 MOST_ACTIONS = 20  # the commonest
@@ -66,7 +66,7 @@ FORMATS = "['%d/%m/%Y', '%m/%d/%Y', '%d.%m.%Y', '%Y/%m/%d', '%d-%m-%Y', '%Y%m%d'
 class _Spans:
     """The cells of a column; where they are in order, the last is what is missing, and the others have their ends."""
 
-    cells: Cells
+    cells: ColumnValues
     low: tuple[str, ...] = ()
     high: tuple[str, ...] = ()
 
@@ -170,7 +170,7 @@ class _Rows:
             square = np.maximum((weighted**2).mean(axis=0) * given.mean(axis=0), 1e-300)
             events = np.minimum(events, given.mean(axis=0) * weighted.mean(axis=0) ** 2 / square)
         else:
-            patterns = Cells(np.unique(may, axis=0, return_inverse=True)[1].ravel(), [])
+            patterns = ColumnValues(np.unique(may, axis=0, return_inverse=True)[1].ravel(), [])
             terms = [*log.categorical, *log.numeric]
             columns = columns_of(log, [term.sql for term in terms])
             cells = [by_value(column) if i < len(log.categorical) else by_size(numbers(column))
@@ -283,7 +283,7 @@ def _shown_time(log: Log) -> Callable[[float], str]:
     return lambda time: str(log.when(round(time)))
 
 
-def _copy(rows: _Rows, cells: Cells) -> bool:
+def _copy(rows: _Rows, cells: ColumnValues) -> bool:
     """Whether the action, given the features, says nearly all of a column."""
     known = np.argmax(rows.action[:, None] == rows.actions, axis=1) + len(rows.actions) * rows.joint
     pair, count = np.unique(known * len(cells.names) + cells.of, return_counts=True)
@@ -339,7 +339,7 @@ def _merged(spans: _Spans, least: int) -> tuple[Index, list[str]]:
     return group, [spans.called(those) for those in members]
 
 
-def _shares(given: NDArray[np.bool_], features: list[Cells], unit: Index) -> tuple[Array, Index]:
+def _shares(given: NDArray[np.bool_], features: list[ColumnValues], unit: Index) -> tuple[Array, Index]:
     """`[r, K]` the share of each action given features, by a ridge regression on users of other folds.
 
     The features that the action goes with most enter by their joint values as long as those are frequent, the others

@@ -42,7 +42,7 @@ class Effect:
 
 
 @dataclass(frozen=True)
-class Arm:
+class GivenAction:
     """Users with one first action: their mean, the variance of one user, the users that weights leave, their number."""
 
     mean: float
@@ -51,7 +51,7 @@ class Arm:
     users: int
 
 
-def half_width(arm: Arm, other: Arm) -> float:
+def half_width(arm: GivenAction, other: GivenAction) -> float:
     """Half the width of the interval of the difference of two means; 0 where all users are alike."""
     error = math.hypot(*(
         math.sqrt((mine.variance or its.variance) / mine.worth) for mine, its in ((arm, other), (other, arm))
@@ -88,7 +88,7 @@ def effects(log: Log, low: float, high: float) -> list[Effect]:
             SELECT segment, higher, count(*), sum(w), sum(w * y{k}), sum(w * w), sum(w * w * y{k}),
                 sum(w * w * y{k} * y{k})
             FROM arms WHERE span >= {k} GROUP BY GROUPING SETS ((segment, higher), (higher)) ORDER BY ALL""")
-        arms: dict[str | None, dict[bool, Arm]] = {}
+        arms: dict[str | None, dict[bool, GivenAction]] = {}
         grouped = log.campaign.log.segment is not None
         for segment, higher, n, w, wy, ww, wwy, wwyy in sums:
             if segment is not None and not grouped:
@@ -99,7 +99,9 @@ def effects(log: Log, low: float, high: float) -> list[Effect]:
             worth = w / (ww / w)
             if not math.isfinite(spread * worth):
                 continue  # nor can their interval be told
-            arms.setdefault(segment, {})[bool(higher)] = Arm(mean, spread * worth * n / max(n - 1, 1), worth, int(n))
+            arms.setdefault(segment, {})[bool(higher)] = GivenAction(
+                mean, spread * worth * n / max(n - 1, 1), worth, int(n)
+            )
         for segment, arm in arms.items():
             if len(arm) < 2 or min(each.users for each in arm.values()) < MIN_USERS:
                 continue

@@ -26,7 +26,7 @@ class Guess:
 
 
 @dataclass(frozen=True)
-class Roles:
+class GuessedRoles:
     """What was guessed.
 
     Attributes:
@@ -42,7 +42,7 @@ class Roles:
     counters: frozenset[str]
 
 
-def guess_roles(source: Source, rows: int, columns: list[Column]) -> Roles:
+def guess_roles(source: Source, rows: int, columns: list[Column]) -> GuessedRoles:
     """Roles by name first, then by what the columns do.
 
     Raises:
@@ -66,7 +66,7 @@ class _Guesser:
         self._since: dict[str, list[str]] = {}
         self._user: str | None = None  # SQL, where users have more than one row
 
-    def roles(self) -> Roles:
+    def roles(self) -> GuessedRoles:
         """All of them."""
         self._take("propensity", lambda c: c.is_number and (c.low or 0) > 0 and (c.high or 2) <= 1,
                    "all values in (0, 1]")  # fmt: skip
@@ -92,7 +92,7 @@ class _Guesser:
             names = [column.name for column in self._columns]
             between = names[names.index(action.name) + 1 : names.index(reward.name)]
             later = dict.fromkeys(between, "it stands between action and reward")
-        return Roles(self.found, repeats=self._user is not None, later=later, counters=frozenset(self._since))
+        return GuessedRoles(self.found, repeats=self._user is not None, later=later, counters=frozenset(self._since))
 
     def _named(self, names: str, fits: Fits) -> list[Column]:
         return [c for c in self.free.values() if named(c, NAMES[names]) and not earlier(c) and fits(c)]
@@ -200,7 +200,9 @@ class _Guesser:
         self.found["cost"] = Guess(given, f"CHECK: {why}; no column is named cost")
 
 
-def guess_features(rows: int, columns: list[Column], roles: Roles) -> tuple[list[str], list[str], dict[str, str]]:
+def guess_features(
+    rows: int, columns: list[Column], roles: GuessedRoles
+) -> tuple[list[str], list[str], dict[str, str]]:
     """Categorical and numeric features, and the columns left out with the reason."""
     used = {guess.column for guess in roles.found.values()}
     action, reward = (roles.found[role].column or "" for role in ("action", "reward"))

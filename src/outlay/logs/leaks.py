@@ -30,7 +30,7 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from outlay.logs.roles import Log
-from outlay.logs.sampled import SAMPLE, Array, Cells, Index, by_size, by_value, columns_of, numbers
+from outlay.logs.sampled import SAMPLE, Array, ColumnValues, Index, by_size, by_value, columns_of, numbers
 from outlay.logs.source import Term
 
 FALSE_ALARM = 1e-5  # chance of one in a log without leaks, over all features, values and actions
@@ -147,7 +147,7 @@ def _sampled(log: Log, *, first: bool) -> _Rows:
     return _Rows(*(numbers(table.column(name)) for name in ("action", "reward", "propensity", "before", "prior")))
 
 
-def _looked_at(log: Log, terms: list[Term]) -> Iterator[tuple[Term, Cells]]:
+def _looked_at(log: Log, terms: list[Term]) -> Iterator[tuple[Term, ColumnValues]]:
     """The features on the sampled rows."""
     categorical = set(log.categorical)
     for term, column in zip(terms, columns_of(log, [term.sql for term in terms]), strict=True):
@@ -187,7 +187,7 @@ def _excess(weights: _Weights, of: Index) -> tuple[Array, Array, Array]:
     return off / n, z, implied / n
 
 
-def _moved(rows: _Rows, cells: Cells, features: int) -> str | None:
+def _moved(rows: _Rows, cells: ColumnValues, features: int) -> str | None:
     """That the day's own action moves a feature, in words, or None."""
     weights = rows.weights
     if weights is None:
@@ -208,7 +208,7 @@ def _moved(rows: _Rows, cells: Cells, features: int) -> str | None:
     )
 
 
-def _determines(rows: _Rows, cells: Cells) -> str | None:
+def _determines(rows: _Rows, cells: ColumnValues) -> str | None:
     """That a feature determines the reward, in words, or None; a handful of rows says nothing."""
     if len(rows.reward) < CHANGES:
         return None

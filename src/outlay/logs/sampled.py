@@ -24,7 +24,7 @@ VALUES = 200  # of a text that are told apart; rarer ones are one
 
 
 @dataclass(frozen=True)
-class Cells:
+class ColumnValues:
     """Which of V values, or spans of values, each of the r rows has."""
 
     of: Index
@@ -45,7 +45,7 @@ def columns_of(log: Log, expressions: Sequence[str]) -> Iterator[Any]:
         yield from (table.column(f"__f{j}") for j in range(len(part)))
 
 
-def by_value(column: Any) -> Cells:
+def by_value(column: Any) -> ColumnValues:
     """The commonest values; the others are one."""
     encoded = column.combine_chunks().dictionary_encode()
     texts = [*encoded.dictionary.cast(pa.string()).to_pylist(), "missing"]
@@ -53,18 +53,18 @@ def by_value(column: Any) -> Cells:
     order = np.argsort(-np.bincount(code, minlength=len(texts)), kind="stable")
     place = np.full(len(texts), VALUES)
     place[order[:VALUES]] = np.arange(min(VALUES, len(texts)))
-    return Cells(place[code], [*(texts[i] for i in order[:VALUES]), "any of the rarer values"])
+    return ColumnValues(place[code], [*(texts[i] for i in order[:VALUES]), "any of the rarer values"])
 
 
-def by_size(x: Array) -> Cells:
+def by_size(x: Array) -> ColumnValues:
     """Quantiles, with frequent values by themselves; what is missing is one more, the last."""
     known = np.isfinite(x)
     if not known.any():
-        return Cells(np.zeros(len(x), np.intp), ["missing"])
+        return ColumnValues(np.zeros(len(x), np.intp), ["missing"])
     edges = np.unique(np.quantile(x[known], np.arange(1, BINS) / BINS, method="lower"))
     of = np.where(known, np.searchsorted(edges, x, side="left"), len(edges) + 1)
     names = [f"up to {edges[0]:.4g}", *(f"above {low:.4g}" for low in edges), "missing"]
-    return Cells(of.astype(np.intp), names)
+    return ColumnValues(of.astype(np.intp), names)
 
 
 def numbers(column: Any) -> Array:
