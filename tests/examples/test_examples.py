@@ -136,7 +136,8 @@ def test_couponsretailer_is_not_taken_for_an_experiment_and_its_state_does_not_s
     assert_honest(coupons)
     assert coupons.checked.state is not None
     assert coupons.checked.state.ok is False
-    whole = [(tried.days, tried.ok) for tried in coupons.checked.tried if len(tried.columns) > 1]
+    every = coupons.checked.tried[0].columns
+    whole = [(tried.days, tried.ok) for tried in coupons.checked.tried if tried.columns == every]
     assert whole == [(3, False), (7, False), (14, False), (28, True)]
     assert not coupons.evaluation.certificate.certified
     assert "[log.history]" in coupons.evaluation.verdict
