@@ -239,7 +239,7 @@ class World:
         """`[users]` day of each user's first row."""
         rng = np.random.default_rng([seed, 1])
         late = (kind == 1) & (rng.random(len(kind)) < self.late)
-        return np.where(late, rng.integers(1, self.days, len(kind)), 0)
+        return np.where(late, rng.integers(min(1, self.days - 1), self.days, len(kind)), 0)
 
     @property
     def horizon(self) -> int:
