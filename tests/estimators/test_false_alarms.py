@@ -73,7 +73,7 @@ def drawn(seed: int, users: int, days: int, policy: str, *, stated: str = "right
 
 
 def balance(model: StateModel) -> BalanceCheck:
-    """Of logged propensities; days since the first row are calendar days here."""
+    """With logged propensities; days since the first row are calendar days here."""
     assert model.panel.propensity is not None
     return model.balance(model.panel.propensity)
 

@@ -49,7 +49,7 @@ def always(coupon: int, effect: float, users: int, seed: int, told: bool = False
 
 
 def truths(coupon: int, effect: float) -> dict[str, float]:
-    """Of always the same coupon."""
+    """The true values of always the same coupon."""
     first, later = 0.3 + 0.3 * coupon, 0.3 + 0.3 * coupon + effect * coupon
     mean = (1 - DISCOUNT) * first + DISCOUNT * later
     return {"reward": mean, "cost": coupon * mean, "reward@1": first, "reward@7": first + 6 * later,

@@ -268,7 +268,7 @@ def day_effects(
 
 
 def _between(residual: Array, at: NDArray[np.intp], day: NDArray[np.int64]) -> tuple[float, float, float, bool]:
-    """Of an outcome, in the unit of its residual `[r]`.
+    """Shock and trend of an outcome, in the unit of its residual `[r]`.
 
     Returns:
         Standard deviation of a day's shock; slope a day and its error, both 0 where chance would do; whether the shocks

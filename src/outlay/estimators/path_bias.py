@@ -267,7 +267,7 @@ def _predicted(followed: _Followed, earlier: Array, past: NDArray[np.floating]) 
 
 
 def _of_means(panel: Panel, followed: _Followed, earlier: Array) -> Array:
-    """Of the means."""
+    """What each row adds to the bias of the means."""
     closed = (panel.following >= 0) | panel.terminal  # the log says what comes after the row
     users_then = np.bincount(panel.day[closed], minlength=1)  # of one day at least, where nothing can be said
     later = discounted_weights(len(users_then), panel.discount) / (1 - panel.discount)
@@ -292,7 +292,7 @@ def _of_means(panel: Panel, followed: _Followed, earlier: Array) -> Array:
 
 
 def _of_totals(panel: Panel, followed: _Followed, earlier: Array, spans: Sequence[int]) -> list[Array]:
-    """Of the total of each of some numbers of days: with V_h of the h days that are left."""
+    """The same for totals of k days, with V_h of the h days that are left."""
     value = np.zeros((max(spans, default=0) + 1, followed.states, followed.outcome.shape[1]))
     shares = [np.zeros(0)]
 
