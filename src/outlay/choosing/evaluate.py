@@ -44,7 +44,7 @@ from outlay.estimators.certificate import (
 )
 from outlay.estimators.importance import Weighted
 from outlay.estimators.observed import observe, of_some, reproduces
-from outlay.estimators.reach import largest
+from outlay.estimators.reach import Reach, largest
 from outlay.estimators.units import coordinates, decisions, missing, objective
 
 
@@ -201,14 +201,18 @@ def _certified(
 ) -> Certificate:
     """Certify a policy, and count the look."""
     number, alpha = look(measure.data, new.policy.identity, campaign.train.confidence, measure.data.certifying)
-    certificate = _bounded(measure, new, old, campaign, refused, 1 - alpha)
-    likely = _bounded(measure, new, old, campaign, refused, LIKELY).gain_bound
+    reaches = (
+        largest(new.fitted, campaign, measure.reach(new.policy.parts, new.policy.weights)),
+        largest(old.fitted, campaign, measure.reach(OLD.parts)),
+    )
+    certificate = _bounded(measure, new, old, campaign, refused, reaches, 1 - alpha)
+    likely = _bounded(measure, new, old, campaign, refused, reaches, LIKELY).gain_bound
     return unless_shared(replace(certificate, look=number, alpha=alpha, gain_likely=likely), campaign)
 
 
 def _bounded(
     measure: Measure, new: PolicyEstimates, old: PolicyEstimates, campaign: Campaign, refused: Reason | None,
-    confidence: float,
+    reaches: tuple[Reach, Reach], confidence: float,
 ) -> Certificate:  # fmt: skip
     """Bound what a policy costs and gains at a confidence, with all that is allowed for."""
     x, influence, limits = coordinates(new.fitted, campaign)
@@ -229,8 +233,8 @@ def _bounded(
         signs=[budget.sign for budget in campaign.budgets],
         decisions=decisions(new.fitted, campaign),
         withheld=reason,
-        reach=largest(new.fitted, campaign, measure.reach(new.policy.parts, new.policy.weights)),
-        old_reach=largest(old.fitted, campaign, measure.reach(OLD.parts)),
+        reach=reaches[0],
+        old_reach=reaches[1],
         clusters=new.fitted.clusters,
         second=new.second_less(old, campaign),
     )
