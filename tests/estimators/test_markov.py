@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from logs_in_memory import World, transitions
@@ -83,6 +85,13 @@ def test_too_few_users_are_not_tested() -> None:
     found = checked(of_types(2, kinds=2, users=60))
     assert (found.ok, found.refused, found.dependences) == (None, None, ())
     assert "not tested" in found.words
+
+
+@pytest.mark.parametrize(("clusters", "ok"), [(3, None), (16, None), (80, False)])
+def test_clusters_of_which_no_number_could_be_beyond_chance_are_not_tested(clusters: int, ok: bool | None) -> None:
+    """The sum of G numbers is at most √G times the root of the sum of their squares."""
+    data = of_types(1, kinds=2)
+    assert checked(replace(data, cluster=np.arange(2000) % clusters)).ok is ok
 
 
 @pytest.mark.parametrize(("correlation", "std_error", "matters"), [

@@ -15,6 +15,7 @@ from outlay.core.transitions import EVERYONE, Transitions
 from outlay.estimators.doubly_robust import DoublyRobust
 from outlay.estimators.fitted import Evaluator, Fitted
 from outlay.estimators.joint import Joint
+from outlay.estimators.late_joiners import unlike
 from outlay.estimators.linear.basis import CountedBasis
 from outlay.estimators.marginalised import estimate as marginal
 from outlay.estimators.panel import Panel
@@ -171,3 +172,25 @@ def test_a_user_without_further_rows_brings_nothing_until_the_log_ends() -> None
     assert found.value[found.column(f"reward@{DAYS}")] == pytest.approx(
         panel.by_user(panel.outcome)[among, 0].mean(), rel=1e-6
     )
+
+
+def test_a_user_whose_last_rows_all_lie_before_an_unknown_day_is_counted_once() -> None:
+    """With gaps of some days between rows, several rows of a user have nothing known after them."""
+    rng = np.random.default_rng(6)
+    users, days = 1_000, 12
+    new = np.arange(users) < 40
+    window = np.where(new, 8, days)
+    came = (rng.random((users, days)) < 0.8) | (np.arange(days) == 0)
+    user, day = np.nonzero(came & (np.arange(days) < window[:, None]))
+    action = rng.integers(2, size=len(user))
+    panel = Panel.of(
+        transitions(
+            user=user, day=day, state=new[user].astype(int), action=action, outcome=np.zeros((len(user), 2)),
+            num_states=2, num_actions=2, about=campaign(0.9), window=window, propensity=np.full(len(user), 0.5),
+        ), EVERYONE,
+    )  # fmt: skip
+    assert (panel.known_until(days) < days).sum() > 2 * new.sum()
+    share = unlike(panel, np.asarray(panel.state, np.float32)[:, None], np.ones(users, np.bool_), days)
+    assert (share[:8] == 0).all()
+    assert (share[8:] > 0.03).all()
+    assert (share[8:] <= 0.04).all()

@@ -39,12 +39,13 @@ from numpy.typing import NDArray
 from outlay.core.assignment import Assignment
 from outlay.core.reasons import Reason, ReasonKind
 from outlay.estimators.markov import (
-    FEWEST_USERS,
+    UNTESTED,
     PastDependence,
     dependences,
     past_of,
     rows_with_a_past,
     strongest_first,
+    too_few,
 )
 from outlay.estimators.panel import Panel
 from outlay.estimators.state_residuals import off_state_unseen
@@ -140,8 +141,9 @@ def _by_past(
     logged = panel.propensity is not None
     way_out = LOGGED if logged else ESTIMATED
     rows = rows_with_a_past(panel)
-    if len(np.unique(panel.user[rows])) < FEWEST_USERS:
-        return BalanceCheck(None, "not tested: too few users have two days with a choice", way_out, ())
+    unit = panel.user if panel.clusters is None else panel.clusters.index[panel.user]
+    if too_few(panel.user[rows], unit[rows]):
+        return BalanceCheck(None, UNTESTED, way_out, ())
     allowed = panel.data.allowed(panel.rows[rows])
     inverse, count = 1 / propensity[rows], allowed.sum(axis=1)
     off, error = float(inverse.mean() - count.mean()), float(inverse.std() / np.sqrt(len(rows)))
@@ -157,6 +159,5 @@ def _by_past(
     names, past = [names[v] for v in known], past[:, known]
     groups = [past[rows]] if logged else [past[rows], y]
     r_v, *freed = off_state_unseen(panel, rows, columns, groups, time[rows], acted=False)
-    unit = panel.user if panel.clusters is None else panel.clusters.index[panel.user]
     found = dependences(freed[0] if freed else y, r_v, unit[rows], ("action", "incentive"), names)
     return BalanceCheck.of(found, logged)

@@ -7,8 +7,9 @@ after which something is, by the line in their features that does it best:
     e(f)      least squares of "goes on" on features f and a constant, from every other user, for the users between
     unlike    an ending row whose e(f) is below that of all but `FEW` of the rows that go on
 
-Of all users, the share of those whose window ended in such a row is summed over days. New users of whom none has as
-many days as old users is what this is to see, where some feature tells new from old.
+Of all users, the share of those whose window ended in such a row is summed over days. Where gaps between rows are
+long, a user may have several rows after which nothing is known: only the first of them counts. New users of whom none
+has as many days as old users is what this is to see, where some feature tells new from old.
 
 Source: overlap (positivity) of censoring as in Robins & Rotnitzky (1992); the measure is ours.
 """
@@ -31,6 +32,7 @@ def unlike(panel: Panel, features: NDArray[np.floating], members: NDArray[np.boo
     """Share `[days]` of members `[U]` whose window ended before each day, and who were unlike all who went on."""
     ended, until = np.zeros(days), panel.known_until(days)
     short = np.flatnonzero((until < days) & members[panel.user])
+    short = short[np.unique(panel.user[short], return_index=True)[1]]  # the first row of each user
     for day in np.unique(panel.day[short]):
         ends = short[panel.day[short] == day]
         rows = np.flatnonzero((panel.day == day) & (until >= days) & members[panel.user])

@@ -42,6 +42,7 @@ BY_CHANCE = 4.0  # standard errors: of some 20 dependences tested, chance takes 
 NEGLIGIBLE = 0.02  # partial correlation: what g misses of a state of 20 features can look like up to 0.017
 MOST_ROWS = 150_000  # tested: standard errors of ρ are then 0.003
 FEWEST_USERS = 100  # with a day before: below, errors by user are not to be trusted
+UNTESTED = "not tested: too few users, or clusters of them, have two days with a choice"
 ADD_HISTORY = (
     "Add [log.history] to the campaign file, which makes summaries of each user's past days part of the state, and "
     "prepare and train again. outlay check tells how many days are enough"
@@ -125,7 +126,7 @@ class MarkovCheck:
         """Judge what was found; `history` says whether the state has summaries of the past already."""
         way_out = LONGER_HISTORY if history else ADD_HISTORY
         if not dependences:
-            return cls(None, "not tested: too few users have two days with a choice", way_out, ())
+            return cls(None, UNTESTED, way_out, ())
         ordered = strongest_first(dependences)
         worst = ordered[0]
         if not worst.matters:
@@ -161,12 +162,12 @@ def markov_check(panel: Panel, time: NDArray[np.int64], columns: Sequence[NDArra
     """
     history = panel.data.campaign.log.history is not None
     rows = rows_with_a_past(panel)
-    if len(np.unique(panel.user[rows])) < FEWEST_USERS:
+    unit = panel.user if panel.clusters is None else panel.clusters.index[panel.user]
+    if too_few(panel.user[rows], unit[rows]):
         return MarkovCheck.of((), history)
     names, past = past_of(panel)
     joined, when = joined_of(panel, time)
     names, past = [*names, *joined], np.hstack([past, when])
-    unit = panel.user if panel.clusters is None else panel.clusters.index[panel.user]
     goes_on = rows[panel.following[rows] >= 0]
     found: list[PastDependence] = []
     for prefix, at, told in (("", rows, rows), ("next ", goes_on, panel.following[goes_on])):
@@ -175,6 +176,11 @@ def markov_check(panel: Panel, time: NDArray[np.int64], columns: Sequence[NDArra
         r_y, r_v = off_state_unseen(panel, at, columns, [panel.outcome[told], past[at]], time[at], acted=True)
         found += dependences(r_y, r_v, unit[at], [prefix + name for name in panel.names], names)
     return MarkovCheck.of(found, history)
+
+
+def too_few(user: Index, unit: Index) -> bool:
+    """Whether nothing could be found in rows of these users, whose errors are by `unit`: |z| is at most √units."""
+    return len(np.unique(user)) < FEWEST_USERS or len(np.unique(unit)) <= BY_CHANCE**2
 
 
 def rows_with_a_past(panel: Panel) -> Index:
