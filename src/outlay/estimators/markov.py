@@ -163,15 +163,13 @@ def markov_check(panel: Panel, time: NDArray[np.int64], columns: Sequence[NDArra
     history = panel.data.campaign.log.history is not None
     rows = rows_with_a_past(panel)
     unit = panel.user if panel.clusters is None else panel.clusters.index[panel.user]
-    if too_few(panel.user[rows], unit[rows]):
-        return MarkovCheck.of((), history)
     names, past = past_of(panel)
     joined, when = joined_of(panel, time)
     names, past = [*names, *joined], np.hstack([past, when])
     goes_on = rows[panel.following[rows] >= 0]
     found: list[PastDependence] = []
     for prefix, at, told in (("", rows, rows), ("next ", goes_on, panel.following[goes_on])):
-        if len(at) == 0:
+        if too_few(panel.user[at], unit[at]):
             continue
         r_y, r_v = off_state_unseen(panel, at, columns, [panel.outcome[told], past[at]], time[at], acted=True)
         found += dependences(r_y, r_v, unit[at], [prefix + name for name in panel.names], names)
