@@ -8,7 +8,7 @@ import pytest
 from report_examples import evaluated, example, run
 
 from outlay.core.campaign import BudgetLimit
-from outlay.core.wording import advised
+from outlay.core.wording import advised, exact
 from outlay.pages import report_words, words
 from outlay.pages.words import Interval
 
@@ -85,3 +85,9 @@ def test_the_target_of_an_estimate_is_said_with_its_unit() -> None:
 def test_where_one_network_answers_every_price_there_are_no_steps_and_no_rule() -> None:
     one = dataclasses.replace(example(), run=run(method="frontier"))
     assert report_words.candidates(one).endswith("one for each λ; the best mixture of them is served")
+
+
+def test_a_confidence_below_one_never_reads_as_certainty() -> None:
+    """Look 32 at the certify users is at 99.9953%, which four digits make 100%."""
+    assert [exact(1 - 0.05 / (k * (k + 1))) for k in (1, 2, 32)] == ["97.5%", "99.17%", "99.995%"]
+    assert (exact(1.0), exact(0.0)) == ("100%", "0%")

@@ -25,6 +25,7 @@ from outlay.choosing.ruled_out import ruled_out
 from outlay.core.campaign import Campaign
 from outlay.core.estimate import Estimate
 from outlay.core.reasons import ReasonKind
+from outlay.core.wording import exact
 from outlay.estimators.certificate import Certificate
 from outlay.estimators.units import objective
 
@@ -98,7 +99,7 @@ def _verdict(
     if kind in WAYS_OUT:
         return f"Do not serve it: {certificate.words}. {WAYS_OUT[kind]}"
 
-    sure = f"{100 * certificate.confidence:.4g}% sure"
+    sure = f"{exact(certificate.confidence)} sure"
     limits = " and ".join(f"{b.name} {b.words}" for b in campaign.budgets)
     old = _value(estimates, "old", objective(campaign))
     money = campaign.budgets[campaign.money].name

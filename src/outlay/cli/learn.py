@@ -24,6 +24,7 @@ from outlay.core.errors import OutlayError
 from outlay.core.files import can_resume
 from outlay.core.machine import processors
 from outlay.core.target import Target
+from outlay.core.wording import exact
 from outlay.training import METHODS
 
 if TYPE_CHECKING:
@@ -33,17 +34,11 @@ if TYPE_CHECKING:
     from outlay.choosing.run import Run
     from outlay.comparing.results import Comparison, SeedMean
 
-RunFolder = Annotated[Path, typer.Argument(metavar="RUN", help="A folder that outlay train wrote.")]
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from outlay.choosing.budget_curve import BudgetCurve, CurveMember, CurvePoint
-    from outlay.choosing.run import Run
-
     Method = str
 else:
     Method = Literal[METHODS]
+
+RunFolder = Annotated[Path, typer.Argument(metavar="RUN", help="A folder that outlay train wrote.")]
 Oracle = Literal["auto", "orthogonal", "trees", "bcq", "edrr", "ddqn", "tabular"]
 Response = Literal["deepfm", "din"]
 Preset = Literal["outlay", "paper"]
@@ -252,7 +247,7 @@ def _show_frontier(curve: BudgetCurve, run: Path) -> None:
     every = max(1, (len(curve.curve) - 1) // 10)
     rows = [(point, "") for point in curve.curve[::every]] + [(point, " requested") for point in curve.requested]
     rows.sort(key=lambda row: row[0].budget)
-    table(f"{curve.campaign}: what a budget buys, {100 * curve.confidence:.4g}% intervals on select users",
+    table(f"{curve.campaign}: what a budget buys, {exact(curve.confidence)} intervals on select users",
           columns, [line(*row) for row in rows])  # fmt: skip
 
     def show(sentence: str) -> None:
@@ -276,7 +271,7 @@ def _show_frontier(curve: BudgetCurve, run: Path) -> None:
         kept = sum(bool(point.certified) for point in curve.curve)
         lost = losses(curve)
         show(
-            f"{kept} of {len(curve.curve)} budgets of the curve are certified at {100 * band.confidence:.4g}%, by "
+            f"{kept} of {len(curve.curve)} budgets of the curve are certified at {exact(band.confidence)}, by "
             f"one look at {band.users:,} certify users.{f' {CERTIFIED}: {lost}' if lost else ''} "
             f"Certified holds {curve.condition}."
         )

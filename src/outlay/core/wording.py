@@ -66,8 +66,12 @@ def percent(share: float) -> str:
 
 
 def exact(share: float) -> str:
-    """A share from a setting, to four digits: `0.975` → `97.5%`, and what a look gets, `0.991667` → `99.17%`."""
-    return f"{100 * share:.4g}%"
+    """A share from a setting, to four digits: `0.975` → `97.5%`, and what a look gets, `0.991667` → `99.17%`.
+
+    What is less than all never reads 100%: `0.99995` → `99.995%`.
+    """
+    texts = (f"{100 * share:.{digits}g}" for digits in range(4, 17))
+    return f"{next((text for text in texts if text != '100'), '100')}%"
 
 
 def advised(value: float, sign: int = 1) -> str:

@@ -26,6 +26,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from outlay.core.wording import exact
 from outlay.estimators.clusters import by_cluster, freedom
 from outlay.estimators.day_effects import DayEffects
 from outlay.estimators.panel import Index, Panel
@@ -231,7 +232,7 @@ def _words(found: Sequence[BacktestDay], split: int, confidence: float) -> str:
         parts.append(f"{name} {predicted:.4g} a day, and it was {observed:.4g}")
     telling = [line for line in found if not line.vague]
     inside, vague = sum(line.inside for line in telling), len(found) - len(telling)
-    held = f"{inside} of {len(telling)} daily means within their {100 * confidence:.4g}% intervals"
+    held = f"{inside} of {len(telling)} daily means within their {exact(confidence)} intervals"
     if vague:
         held = f"{held if telling else 'no daily mean is tested'}; {vague} intervals are too wide to say anything"
     return (
