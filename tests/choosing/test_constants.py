@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,12 +12,16 @@ import pytest
 
 import outlay
 from campaign_files import campaign_file, panel
-from outlay.choosing.constants import ConstantActions
+from outlay.choosing.constants import AgainstConstants, ConstantActions, beside_constants
 from outlay.choosing.evaluation import Evaluation
 from outlay.choosing.measure import Measure
+from outlay.choosing.window import claimed
+from outlay.core.target import Target
 from outlay.core.transitions import CERTIFY
 from outlay.estimators.fitted import combine
+from outlay.estimators.reach import Reach
 from outlay.estimators.units import displayed
+from outlay.ops.intervals import quantile
 from policy_files import policy_file
 
 PROPENSITY = 'propensity = "p"'
@@ -58,6 +63,34 @@ def test_the_yardstick_spends_up_to_the_limit(tmp_path: Path) -> None:
     )
     assert best.missed is None
     assert cost.value[cost.column("coupon_cost")] == pytest.approx(1.2, rel=1e-6)
+
+
+def test_the_bound_against_constants_allows_for_days_and_for_larger_rewards_of_others(tmp_path: Path) -> None:
+    """As the bound of the gain over the old policy does: a claim must not be surer beside a constant."""
+    data = outlay.prepare(campaign_file(tmp_path, rising(), log=PROPENSITY), tmp_path / "data")
+    at = Measure(data, CERTIFY, None)
+    policy, propensity = (np.arange(len(at.panel)) % 2 + 1).astype(np.intp), at.propensity()
+    fitted, reach = at.fit(policy), at.reach([policy])
+
+    def against(reach: Reach) -> AgainstConstants:
+        found = beside_constants(at, fitted, data.campaign, 0.975, second=None, propensity=propensity, reach=reach)
+        assert found is not None
+        assert found.gain_bound is not None
+        return found
+
+    bound, effects = against(reach).gain_bound, at.state.day_effects
+    assert bound is not None
+    richer = against(replace(reach, record=reach.record + 50)).gain_bound
+    assert richer is not None
+    assert richer < bound - 0.01
+    shaken = replace(effects, outcomes=tuple(replace(each, shock=2.0) for each in effects.outcomes))
+    at.state.__dict__["day_effects"] = shaken
+    moved = against(reach)
+    assert moved.gain_bound is not None
+    assert moved.gain_bound < bound
+    assert moved.gain - moved.gain_bound >= quantile(0.975) * shaken.error(
+        Target("reward", claimed(data.campaign, at.window)), moved.gain
+    )
 
 
 def test_constants_over_the_limit_are_not_called_the_best(tmp_path: Path) -> None:

@@ -9,11 +9,14 @@ from numpy.typing import NDArray
 
 from outlay.choosing.estimates import assuming_less
 from outlay.choosing.measure import Measure
+from outlay.choosing.window import claimed
 from outlay.core.campaign import Campaign
+from outlay.core.target import Target
 from outlay.core.transitions import SELECT, Transitions
 from outlay.estimators.certificate import LIKELY
 from outlay.estimators.fitted import Fitted, combine
 from outlay.estimators.joint import Joint, mixed
+from outlay.estimators.reach import Reach, largest
 from outlay.estimators.units import coordinates, decisions, displayed, needed_days
 from outlay.estimators.weaker import above_second
 from outlay.ops.intervals import quantile, std_error
@@ -147,12 +150,14 @@ def beside_constants(
     *,
     second: Joint | None,
     propensity: NDArray[np.float64],
+    reach: Reach,
 ) -> AgainstConstants | None:
     """What a policy adds to the best constant actions that spend no more than it does.
 
     The constants are measured and chosen on the same users, so that what both spend is alike to the last digit: to
     other users the same shares cost some percent more or less, and that would be taken for a gain. It favours the
-    constants a little.
+    constants a little. The bound allows for all that the bound of the gain over the old policy does: larger rewards
+    elsewhere in the log, an estimate that assumes less, and days that differ.
 
     Args:
         at: the users whom the policy was measured on.
@@ -161,6 +166,7 @@ def beside_constants(
         confidence: of the bound, one-sided.
         second: an estimate of the policy that assumes less: the bound is then the weaker of the two.
         propensity: `[n]` of the logged action in each row.
+        reach: of the policy, by row (`Measure.reach`).
 
     Returns:
         None without constants, and where a figure is withheld.
@@ -176,21 +182,28 @@ def beside_constants(
     fits = [constants.fits[constants.actions.index(a)] for a in found.actions]
     whole = combine(fits, found.weights)
     (x, influence, _), (its, other, _) = coordinates(fitted, campaign), coordinates(whole, campaign)
-    less = Spread.of_gain(other[:, 0] - influence[:, 0], clustered=fitted.clusters is not None)
+    given = [np.full(len(at.panel), a) for a in found.actions]
+    far = (largest(fitted, campaign, reach), largest(whole, campaign, at.reach(given, found.weights)))
+    beyond = max(each.beyond[0] for each in far)
+    less = Spread.of_gain(other[:, 0] - influence[:, 0], beyond, clustered=fitted.clusters is not None)
     gain = float(x[0] - its[0])
     bounds = [gain - float(less.above(quantile(level))) for level in (confidence, LIKELY)]
     if np.isnan(bounds[0]):
         return None
     if second is not None:
-        days, parts = needed_days(campaign), zip(found.actions, fits, strict=True)
-        seconds = [assuming_less(at, np.full(len(at.panel), a), fit, propensity, days) or fit for a, fit in parts]
+        days, parts = needed_days(campaign), zip(given, fits, strict=True)
+        seconds = [assuming_less(at, part, fit, propensity, days) or fit for part, fit in parts]
         mine, own, _ = coordinates(second, campaign)
         theirs, other, _ = coordinates(Joint(**mixed(seconds, found.weights)), campaign)
         ahead, error = mine[0] - theirs[0], std_error(own[:, 0] - other[:, 0])
         below = [ahead - float(above_second(less, error, quantile(level))) for level in (confidence, LIKELY)]
         bounds = [float(np.minimum(*each)) for each in zip(bounds, below, strict=True)]
+    target, differ = Target("reward", claimed(campaign, at.window)), at.state.day_effects
+    bound, likely = (
+        differ.ends(target, (gain, each, gain), 2 * level - 1, gain=True)[0] if np.isfinite(each) else None
+        for each, level in zip(bounds, (confidence, LIKELY), strict=True)
+    )
     cost = displayed(whole, campaign)
-    bound, likely = (each if np.isfinite(each) else None for each in bounds)
     return AgainstConstants(
         words=found.words(constants.data), gain=gain, gain_bound=bound, gain_likely=likely,
         value=float(its[0]), spend=float(cost.value[cost.column(money.name)]), keep=found.missed is None,

@@ -112,8 +112,9 @@ def evaluate_policy(
     )
     beside_limits = ruled_out([*mine, *beside], campaign)
     yardstick = beside_constants(
-        measure, new.fitted, campaign, certificate.confidence, second=new.second, propensity=propensity
-    )
+        measure, new.fitted, campaign, certificate.confidence, second=new.second, propensity=propensity,
+        reach=measure.reach(policy.parts, policy.weights),
+    )  # fmt: skip
     graded = grade(certificate, yardstick if beside_limits else None, ruled_out=bool(beside_limits))
     course = (*daily("old", old.fitted), *daily(policy.name, new.fitted))
     first_days = FirstDays.of(course, policy.name, campaign, steady=measure.data.steady)

@@ -147,6 +147,7 @@ def _exported(mixtures: BudgetMixtures, budget: float, folder: Path, known: Cert
     constants = beside_constants(
         measure, fitted, campaign, certificate.confidence,
         second=Joint(**mixed(seconds, mixture.weights)), propensity=propensity,
+        reach=measure.reach(mixture.parts, mixture.weights),
     )  # fmt: skip
     course = (*daily("old", measure.old()), *daily("mixture", fitted))
     first_days = FirstDays.of(course, "mixture", campaign, steady=mixtures.data.steady)
