@@ -11,9 +11,10 @@ number of users averages that out. If the question is what other days will bring
     error = |value| · τ/|mean| · ℓ · t_{D−1} / z    added to the standard error by user, in quadrature
 
 τ is always estimated and always added: a test of whether days differ would say "no" of shocks that are as large as the
-error by user, and few days are no reason to take them for none. Where it is 0, t_{D−1} covers what it may have missed.
-A shock is taken to multiply: it moves a policy that brings twice as much twice as far, so that of a difference between
-policies it moves only the difference.
+error by user, and few days are no reason to take them for none. Where it comes out as 0, nothing is added: the
+intervals of such logs are too narrow where there are shocks, those of the others wider than they need be, and over all
+logs they hold the truth about as often as they say. A shock is taken to multiply: it moves a policy that brings twice
+as much twice as far, so that of a difference between policies it moves only the difference.
 
 A straight line through the r_d that is beyond chance (by a normal test, as the scatter around it is never taken to be
 less than the known noise of means) is a trend: the days to come will differ from the log's by slope · A · mean W if it

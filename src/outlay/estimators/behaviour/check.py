@@ -226,9 +226,10 @@ def _compare(
     tail = np.maximum(np.minimum(above, bdtr(k, n, mean)), np.finfo(float).tiny)
     far = np.clip(-ndtri(tail), 0.0, FARTHEST)
     off = given - p - ((given_rows - predicted) / np.maximum(rows, 1))[group]
-    own, place = np.unique(np.stack([group, unit]), axis=1, return_inverse=True)
+    units = int(unit.max()) + 1
+    pair, place = np.unique(group * units + unit, return_inverse=True)
     alone = np.bincount(group, off**2, len(names))
-    together = np.bincount(own[0], np.bincount(place.ravel(), off) ** 2, len(names))
+    together = np.bincount(pair // units, np.bincount(place, off) ** 2, len(names))
     alike = np.sqrt(np.maximum(1.0, np.divide(together, alone, out=np.ones_like(alone), where=alone > 0)))[used]
     z = np.where(k >= n * mean, 1.0, -1.0) * far / (alike * error)
     return [
