@@ -56,6 +56,8 @@ def test_where_the_limits_rule_the_old_policy_out_the_gain_over_constants_counts
         assert grade(loss, beside, ruled_out=True) == expected
     assert grade(replace(loss, reason=REFUSED), beside, ruled_out=True) == "not supported"
     assert grade(SURE, replace(beside, keep=True), ruled_out=True) == "certified"
+    unknown = replace(SURE, gain=None, gain_bound=None, gain_most=None, gain_likely=None)
+    assert grade(unknown, None, ruled_out=True) == "not supported", "nothing was measured that it could be held against"
 
 
 def campaign(**log: object) -> Campaign:

@@ -294,6 +294,7 @@ def _segments(
         for e in _shown([*its.rows(campaign, level), *mine.rows(campaign, level), *gain], measure, campaign):
             if e.estimator != "fqe":
                 continue
+            e = measure.state.day_effects.widened(e, level)
             if few is not None:
                 e = Estimate(policy=e.policy, estimator=e.estimator, target=e.target, value=None, withheld=few)
             rows.append(SegmentEstimate(segment=name, users=users, **asdict(e)))

@@ -38,7 +38,7 @@ def grade(certificate: Certificate, constants: AgainstConstants | None = None, *
         constants: it beside the best constant actions at its spend; needed where the old policy is ruled out.
         ruled_out: whether the limits rule the old policy out (`ruled_out.py`).
     """
-    if certificate.withheld is not None:
+    if certificate.withheld is not None or certificate.gain is None:
         return "not supported"
     sure, likely = certificate.gain_bound, certificate.gain_likely
     if ruled_out and not (sure is not None and sure > 0):
