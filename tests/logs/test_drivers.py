@@ -185,3 +185,13 @@ def test_no_figure_of_another_policy_is_relied_on_then_and_the_old_policy_is_as_
     old = [e for e in found.beside if (e.policy, e.estimator) == ("old", "fqe") and e.value is not None]
     assert old
     assert all(e.recommended for e in old)
+
+
+def test_dates_of_any_year_are_looked_at(tmp_path: Path) -> None:
+    """Logs write 20000-01-01 for "never": a year that datetime does not know."""
+    columns = drawn(0, 400, 2)
+    never = np.random.default_rng(1).random(len(columns["day"])) < 0.3
+    columns["ended"] = np.where(never, np.datetime64("20000-01-01", "us"), np.datetime64("2026-03-01", "us"))
+    assert names(campaign_file(tmp_path, columns, log=STATED)) == set()
+    columns["ended"] = np.where(np.array(columns["coupon"]) == 1, *np.array(["20000-01-01", "2026-03-01"], "M8[us]"))
+    assert "ended" in names(campaign_file(tmp_path, columns, log=STATED))

@@ -27,7 +27,6 @@ Source: Rosenbaum and Rubin (1984) for balance as a check of propensities; the r
 
 from __future__ import annotations
 
-import datetime
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -275,8 +274,10 @@ def _in_order(x: Array, show: Callable[[float], str]) -> _Spans:
 
 
 def _shown_date(seconds: float) -> str:
-    moment = datetime.datetime.fromtimestamp(seconds, datetime.UTC)
-    return moment.date().isoformat() if seconds % 86_400 == 0 else moment.strftime("%Y-%m-%d %H:%M")
+    moment = str(np.datetime64(round(seconds), "s")).replace(
+        "T", " "
+    )  # of any year: logs have dates such as 99999-01-01
+    return moment.removesuffix(" 00:00:00") if seconds % 86_400 == 0 else moment[:-3]
 
 
 def _shown_time(log: Log) -> Callable[[float], str]:
