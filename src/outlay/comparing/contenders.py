@@ -192,7 +192,7 @@ def play_rules(
 def play_bisection(
     data: Transitions, campaign: Campaign, oracle: str, seed: int, folder: Path, report: Progress
 ) -> Contender:
-    """Play one game of an oracle whose λ is found by bisection, and take the one policy that it ends with."""
+    """Play one game of an oracle whose λ is found by bisection, and take the best policy that it met."""
     began = time.perf_counter()
     name, rules = bisection_row(oracle), RuleGroup(("single-best",))
     try:

@@ -338,6 +338,6 @@ def _words(outcomes: Sequence[OutcomeBias]) -> str:
     if not told:
         return "estimates that assume less give the same means"
     return (
-        f"estimates that assume less differ from the fitted means ({', '.join(told)}, ± one standard error); every "
-        "interval and bound is the weaker of the two"
+        f"estimates that assume less differ from the fitted means ({', '.join(told)}, ± one standard error); intervals "
+        "and bounds of the policy are the weaker of the two"
     )
