@@ -63,7 +63,7 @@ def test_the_old_policy_is_held_against_what_its_own_users_did(kind: str, reques
     assert stars["reward@1"] is None
     assert stars["coupon_cost/decision"] is None
     assert stars["reward@7"] is not None
-    assert stars["reward@7"].startswith("it is of the 60% of users whose days in the log are as many")
+    assert stars["reward@7"].startswith("it is of the 60% of users whom the log shows for so many days")
 
 
 def test_means_and_totals_are_of_the_same_users(rich: Transitions, counted: Transitions) -> None:

@@ -146,16 +146,18 @@ def test_an_old_policy_beyond_the_budget_is_not_to_be_kept() -> None:
     """The policy is held against what the budget allows, and the verdict says what the cut costs."""
     found = verdict(dear(), certificate(**LOSS), campaign(), constants=beside(0.02, 0.01))
     assert found == (
-        f"{TODAY}. Within it this is the best policy that was measured: +4.0% against the best constant actions "
-        "(97.5% sure of +2.0% at least) at the same cost. The cut costs 18.0% r against today's policy (97.5% sure of "
-        "14.0% at least) at 64% less cost; cost at most 1 per decision is certified."
+        f"{TODAY}. Within that budget this is the best policy that was measured: +4.0% against the best constant "
+        "actions (97.5% sure of +2.0% at least) at the same cost. The cut costs 18.0% r against today's policy "
+        "(97.5% sure of 14.0% at least) at 64% less cost; cost at most 1 per decision is certified."
     )
     as_well = verdict(dear(), certificate(**LOSS), campaign(), constants=beside(0.0005, -0.002))
-    assert "Within it a constant may do as well as this policy: 2 for 100% of users." in as_well
+    assert "Within that budget a constant may do as well as this policy: 2 for 100% of users." in as_well
     alone = verdict(dear(), certificate(**LOSS), campaign(), constants=beside(0.0, 0.0, keep=False))
     assert "the best policy that was measured, and no constant actions keep the limits for as little. The cut" in alone
     unsure = verdict(dear(), certificate(gain_bound=-0.01), campaign())
-    assert unsure.startswith(f"{TODAY}. Within it this is the best policy that was measured. Against today's policy ")
+    assert unsure.startswith(
+        f"{TODAY}. Within that budget this is the best policy that was measured. Against today's policy "
+    )
     for words in (found, as_well, alone, unsure):
         assert "keep the old policy" not in words.lower()
     assert verdict(dear(), certificate(), campaign()).startswith("Serve it: +10.0% r against the old policy")

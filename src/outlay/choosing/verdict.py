@@ -183,7 +183,7 @@ def _verdict(
 
 def _within(constants: AgainstConstants | None, spent: float | None, campaign: Campaign, sure: str) -> str:
     """What the policy is among those that keep the limits: the best that was measured, or no better than a constant."""
-    best = "Within it this is the best policy that was measured"
+    best = "Within that budget this is the best policy that was measured"
     if constants is None or not constants.value:
         return best
     if not constants.keep:
@@ -192,7 +192,8 @@ def _within(constants: AgainstConstants | None, spent: float | None, campaign: C
     aside = f"{more} against the best constant actions ({beyond}){_spend(spent, constants.spend, campaign)}"
     if constants.gain_bound is not None and constants.gain_bound > 0:
         return f"{best}: {aside}"
-    return f"Within it a constant may do as well as this policy: {constants.words}. The policy's estimate is {aside}"
+    as_well = f"Within that budget a constant may do as well as this policy: {constants.words}"
+    return f"{as_well}. The policy's estimate is {aside}"
 
 
 def _cut(certificate: Certificate, change: str, old: float, sure: str) -> str:

@@ -74,7 +74,9 @@ def some_users(covered: int, users: int) -> str | None:
     """Return why a total is not of all users, as others are: users joined after the log had begun; or None."""
     if covered in (0, users):
         return None
-    return f"it is of the {covered / users:.0%} of users whose days in the log are as many, other estimates are of all"
+    return (
+        f"it is of the {covered / users:.0%} of users whom the log shows for so many days; other estimates are of all"
+    )
 
 
 def weigh(
