@@ -16,8 +16,9 @@ from scipy.stats import norm
 
 import outlay
 from campaign_files import campaign_file, panel
-from outlay.choosing.candidates import CandidatePolicy, MeasuredPolicy, RunContext
-from outlay.choosing.choose import Selection, SolvedMixture, choose, with_constants
+from outlay.choosing.candidates import CandidatePolicy, MeasuredPolicy, RunContext, constant_actions
+from outlay.choosing.choose import Selection, SolvedMixture, best, choose, room, with_constants
+from outlay.choosing.measure import Measure
 from outlay.choosing.run import Run
 from outlay.core.errors import InfeasibleError, LogError
 from outlay.core.network import preferring_network
@@ -28,6 +29,7 @@ from outlay.learning.heads import coordinates as of_campaign
 from outlay.ops.intervals import std_error
 from outlay.ops.skewed import Spread
 from outlay.training.frontier import countable
+from outlay.training.game import critic_context
 
 
 def chosen(data: Transitions, folder: Path, actions: Sequence[int] | None = None) -> Selection:
@@ -63,6 +65,27 @@ def test_smooth_amounts_take_a_part_of_the_errors_away_and_the_margin_is_that_of
     assert (ratio[1:-1] < 0.95).all()
     assert np.median(ratio) < 0.85
     assert found.margin[0] > 1.9 * errors(found, "certifying")[:, 1].min() / 2**0.5  # two members that share no error
+
+
+def test_limits_lowered_by_the_room_keep_it_also_where_users_seldom_decide(tmp_path: Path) -> None:
+    """A cost per decision is its coordinate's excess divided by decisions, and so is what its limit is lowered by."""
+    columns = panel(users=4000)
+    columns["no_choice"] = (np.random.default_rng(2).random(len(columns["day"])) < 0.6).tolist()
+    path = campaign_file(tmp_path, columns, log='propensity = "p"\nforced = "no_choice"')
+    path.write_text(path.read_text().replace("at_most = 1.2", "at_most = 2.6"))
+    data = outlay.prepare(path, tmp_path / "data")
+    assert not data.steady
+    context = critic_context(data, data.campaign, of_campaign(data.campaign, np.asarray(data.outcome), steady=False),
+                             "ddqn", 0, tmp_path)  # fmt: skip
+    solved = best(constant_actions(context, Measure(data, SELECT, None, long_run=True)), context)
+    assert solved is not None
+    lowered = data.campaign.lowered(room(context))
+    excess = [
+        solved.weights
+        @ np.array([x[1:] - limit for x, _, limit in (coordinates(p.fitted, about) for p in solved.pool)])
+        for about in (data.campaign, lowered)
+    ]
+    assert excess[1] - excess[0] == pytest.approx(solved.weights @ solved.margin)
 
 
 def test_a_mixture_leaves_the_room_that_it_needs_itself_and_spends_the_rest(log: Path, tmp_path: Path) -> None:

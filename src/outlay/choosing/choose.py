@@ -24,7 +24,7 @@ from outlay.core.campaign import Campaign
 from outlay.core.errors import InfeasibleError
 from outlay.core.transitions import SELECT
 from outlay.estimators.certificate import margins
-from outlay.estimators.units import coordinates
+from outlay.estimators.units import coordinates, decisions
 from outlay.ops.intervals import quantile, std_error
 from outlay.ops.mixture_lp import FEASIBLE, solve_mixture
 from outlay.ops.skewed import Spread
@@ -161,12 +161,18 @@ def choose_among(
 
 
 def room(context: RunContext) -> Vector:
-    """Return `[m]` by how much the costs of the best mixture of constant actions are raised; 0 where none keeps limits.
+    """Return `[m]` by how much limits are to be lowered for the best mixture of constant actions, in their own units.
 
-    A mixture near the limits needs about as much, whatever its policies are.
+    It is 0 where no such mixture keeps the limits. A mixture near the limits needs about as much, whatever its policies
+    are.
     """
     solved = best(constant_actions(context, Measure(context.data, SELECT, None, long_run=True)), context)
-    return np.zeros(len(context.campaign.budgets)) if solved is None else solved.weights @ solved.margin
+    if solved is None:
+        return np.zeros(len(context.campaign.budgets))
+    # A coordinate is above its limit by x_1 times what the cost per decision is.
+    ones = solved.weights @ np.array([decisions(each.fitted, context.campaign) for each in solved.pool])
+    lower: Vector = (solved.weights @ solved.margin) / ones
+    return lower
 
 
 def to_solve(pool: Sequence[MeasuredPolicy]) -> Vector:

@@ -59,7 +59,7 @@ from outlay.nets.loop import compiled_block
 from outlay.nets.network import QNetwork, Shape
 from outlay.nets.resident import resident_states
 
-BISECTIONS = 12  # values of λ that a bisection tries
+BISECTIONS = 12  # stages of a bisection, each with a λ of its own but those of the warm-up
 SPARES = 4  # networks that a rule may keep beside those of its mixture, as they are expensive to store
 
 Vector = NDArray[np.float64]
