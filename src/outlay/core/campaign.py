@@ -226,7 +226,7 @@ class Train(Section):
     preset: Literal["outlay", "paper"] = "outlay"
     shares: tuple[float, float, float] = (0.70, 0.15, 0.15)  # learn / select / certify, shares of users
     salt: str = "outlay"  # of the split by user
-    folds: Positive | None = None  # of a frontier: all users certify; 1: one split; default: 4 if it is quick, else 2
+    folds: Positive | None = None  # of a frontier: all users certify; 1: one split; default: 4, 2 or 1, by size
     batch: Positive = 512  # rows a gradient step
     layers: tuple[Positive, ...] = (128, 64)  # widths of the hidden layers
     embedding: Positive = 8  # width of a categorical field's embedding

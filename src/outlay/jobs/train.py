@@ -76,7 +76,8 @@ def train(
         preset: `paper` for the paper's method and schedule: weights as the rule found them, no screening, no folds;
             default: as in the campaign file.
         folds: K of `frontier`: it learns K times, each time without the users of one fold, so that all users certify;
-            1 certifies on one part of the users alone. Default: as in the campaign file, else 4 where that is quick.
+            1 certifies on one part of the users alone. Default: as in the campaign file, else 4 where that is quick, 2
+            on larger logs, and 1 above a million rows whose states are too many to count.
         seed: of everything random.
         resume: go on from the last checkpoint of an unfinished run into the same folder.
         overwrite: replace a run that was evaluated, estimates included; one that was not is replaced anyway.
