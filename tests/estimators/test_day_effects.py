@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from logs_in_memory import World, transitions
 from numpy.typing import NDArray
+from scipy import stats
 
 from outlay.core.estimate import Estimate
 from outlay.core.target import Target
@@ -17,6 +18,7 @@ from outlay.estimators.day_effects import DayEffects, OutcomeByDay, day_effects
 from outlay.estimators.fitted import Evaluator
 from outlay.estimators.linear.basis import CountedBasis
 from outlay.estimators.panel import Panel
+from outlay.ops.intervals import quantile
 
 Z = 1.959964
 
@@ -145,6 +147,22 @@ def test_the_error_of_a_total_is_that_of_the_mean_of_its_shocks() -> None:
     assert lasting == pytest.approx(0.1 * np.sqrt(9 + 4 + 1) / 3)
     assert effects(days=7).error(Target("reward", 4), 2.0) > 1.2 * effects().error(Target("reward", 4), 2.0)
     assert effects().error(Target("decisions"), 1.0) == 0
+
+
+@pytest.mark.parametrize("level", [0.9, 0.975, 0.9917, 0.9995])
+def test_few_days_have_students_quantile_at_the_probability_of_the_bound(level: float) -> None:
+    """With the factor of a 97.5% bound, the tenth look's bound, at 99.95%, missed seven times as often as it may."""
+    found = effects(days=7)
+    reach = quantile(level) * found.error(Target("reward", 1), 1.0, level=level)
+    assert reach == pytest.approx(0.1 * stats.t.ppf(level, 6))
+    low, high = found.ends(Target("reward", 1), (1.0, 1.0, 1.0), 2 * level - 1)
+    assert (low, high) == pytest.approx((1 - reach, 1 + reach))
+    line = BudgetBound(budget="cost", value=1.0, bound=1.0, limit=9.0, floor=False, kept=True)
+    issued = Certificate(reason=None, confidence=level, users=100, budgets=(line,), gain=1.0, gain_bound=1.0,
+                         gain_most=1.0, window=1)  # fmt: skip
+    wide = replace(found, window=1).widened_certificate(issued)
+    assert wide.gain_bound == pytest.approx(1 - reach)
+    assert wide.budgets[0].bound == pytest.approx(1 + reach)
 
 
 def test_users_who_begin_on_different_days_share_fewer_shocks() -> None:

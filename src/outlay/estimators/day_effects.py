@@ -8,7 +8,8 @@ number of users averages that out. If the question is what other days will bring
     ψ_l   = how much of a surprise in the outcome is still there l days later          (local projections, by row)
     W_e   = Σ_{l < k−e} ψ_l                         what a shock on a user's day e adds to a total of k days
     ℓ²    = Σ_c (Σ_e share of users who began on day c − e · W_e)² / k²
-    error = |value| · τ/|mean| · ℓ · t_{D−1} / z    added to the standard error by user, in quadrature
+    error = |value| · τ/|mean| · ℓ · t_{D−1} / z    added to the standard error by user, in quadrature; t and z at the
+                                                    probability of the bound
 
 τ is always estimated and always added: a test of whether days differ would say "no" of shocks that are as large as the
 error by user, and few days are no reason to take them for none. Where it comes out as 0, nothing is added: the
@@ -49,6 +50,7 @@ from outlay.ops.intervals import quantile
 Array = NDArray[np.float64]
 BY_CHANCE = 1e-3  # chance that days are said to differ where they do not; no interval depends on it
 SLOPE_BY_CHANCE = 0.05  # chance that they are taken to have a trend where they have none
+LEVEL = 0.975  # of a standard error that is told by itself: that of a two-sided interval of 95%
 FEWEST_DAYS, FEWEST_ROWS = 4, 100  # with which a day counts, and days that are looked at
 MODERATE = 0.25  # of the mean outcome: the largest shock that a model of days that are alike is allowed to miss
 MOST_ROWS = 300_000  # looked at
@@ -106,17 +108,21 @@ class DayEffects:
         """Whether shocks are small enough that what is alike on all days still says something of each of them."""
         return all(outcome.shock <= MODERATE or not outcome.beyond_chance for outcome in self.outcomes)
 
-    def error(self, target: Target, value: float, *, twice: bool = False) -> float:
+    def error(self, target: Target, value: float, *, twice: bool = False, level: float = LEVEL) -> float:
         """The standard error that shocks, and the error of a trend, add to a number, in its unit.
 
-        `twice`: the number is a gain, which a trend may move twice as far.
+        Args:
+            target: what the number is about.
+            value: the number.
+            twice: whether it is a gain, which a trend may move twice as far.
+            level: one-sided probability of the bound in which the error is multiplied by a normal quantile.
         """
         outcome = self._outcome(target.name)
         if outcome is None:
             return 0.0
         sums = self._sums(outcome, target)
         loads = np.convolve(self.begin, sums) / len(sums)
-        shocks = outcome.shock * self._few * float(np.sqrt((loads**2).sum()))
+        shocks = outcome.shock * self._few(level) * float(np.sqrt((loads**2).sum()))
         slope = (1 + twice) * outcome.trend_error * self._reach(target) * float(sums.mean())
         return abs(value) * float(np.hypot(shocks, slope))
 
@@ -153,16 +159,15 @@ class DayEffects:
         response[: len(told)] = told
         spread = float(np.sqrt((response**2).sum() + response.sum() ** 2 / max(learned, 1)))
         lasting = age * float(response.sum())
-        error = np.hypot(outcome.shock * self._few * spread, outcome.trend_error * lasting)
+        error = np.hypot(outcome.shock * self._few() * spread, outcome.trend_error * lasting)
         return abs(value) * float(error), abs(value) * outcome.trend * lasting
 
     def _outcome(self, name: str) -> OutcomeByDay | None:
         return next((each for each in self.outcomes if each.name == name), None)
 
-    @property
-    def _few(self) -> float:
-        """t_{D−1} / z."""
-        return float(stats.t.ppf(0.975, self.days - 1)) / quantile(0.975)
+    def _few(self, level: float = LEVEL) -> float:
+        """t_{D−1} / z at a one-sided probability: few days leave the more open the surer a bound is to be."""
+        return float(stats.t.ppf(level, self.days - 1)) / quantile(level)
 
     def _reach(self, target: Target) -> float:
         """A."""
@@ -186,8 +191,8 @@ class DayEffects:
             confidence: two-sided.
             gain: whether it is a gain, which a trend may move twice as far, and to both sides.
         """
-        value, low, high = interval
-        reach = quantile(0.5 + confidence / 2) * self.error(target, value, twice=gain)
+        (value, low, high), level = interval, 0.5 + confidence / 2
+        reach = quantile(level) * self.error(target, value, twice=gain, level=level)
         drift = self.drift(target, value)
         down, up = (2 * abs(drift),) * 2 if gain else (max(-drift, 0.0), max(drift, 0.0))
         return value - float(np.hypot(value - low, reach)) - down, value + float(np.hypot(high - value, reach)) + up
@@ -209,8 +214,7 @@ class DayEffects:
         """A certificate with what days add to its bounds; one that no longer keeps a limit is none."""
         if certificate.withheld is not None:
             return certificate
-        z = quantile(certificate.confidence)
-        budgets = tuple(self._bound(line, z) for line in certificate.budgets)
+        budgets = tuple(self._bound(line, certificate.confidence) for line in certificate.budgets)
         reason = certificate.reason
         if certificate.certified and not all(line.kept for line in budgets):
             reason = Reason(ReasonKind.DAYS, {"found": self.words})
@@ -221,11 +225,12 @@ class DayEffects:
             least, most = self.ends(reward, (gain, least, most), both, gain=True)
         return replace(certificate, budgets=budgets, reason=reason, gain_bound=least, gain_most=most)
 
-    def _bound(self, line: BudgetBound, z: float) -> BudgetBound:
+    def _bound(self, line: BudgetBound, level: float) -> BudgetBound:
         if line.value is None or line.bound is None:
             return line
         target, side = Target(line.budget), -1 if line.floor else 1
-        reach = float(np.hypot(line.bound - line.value, z * self.error(target, line.value)))
+        shocks = quantile(level) * self.error(target, line.value, level=level)
+        reach = float(np.hypot(line.bound - line.value, shocks))
         bound = line.value + side * (reach + max(side * self.drift(target, line.value), 0.0))
         return replace(line, bound=bound, kept=line.kept and side * (line.limit - bound) >= 0)
 
