@@ -60,3 +60,13 @@ def test_without_a_future_it_is_the_mean_of_todays_residuals() -> None:
     off = sample.outcome - critics.pick(outputs.q, row, sample.action).mean(0)[:, 0] * value.spread
     expected = (np.asarray(sample.has_target)[:, None] * np.asarray(off)).sum(0) / np.asarray(sample.has_target).sum()
     np.testing.assert_allclose(value.level(extra, acting, jnp.ones(3)), expected, rtol=1e-4, atol=1e-6)
+
+
+def test_where_no_row_says_what_follows_nothing_is_corrected(played: tuple[Game, GameProgress]) -> None:
+    """A log of one row a user that nobody has left, with a discount."""
+    of, progress = played
+    value = value_of(of)
+    value = value._replace(sample=value.sample._replace(has_target=jnp.zeros_like(value.sample.has_target)))
+    extra, acting = progress.player.extra, progress.player.critic.target
+    assert extra is not None
+    assert not value.level(extra, acting, jnp.asarray(of.coords.weights(np.zeros(len(of.coords.limits))))).any()

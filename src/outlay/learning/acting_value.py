@@ -38,6 +38,7 @@ from outlay.nets.batches import Batch, gather, uses_table
 from outlay.nets.network import QNetwork
 
 LEVEL_ROWS = 65_536  # learn rows that u is taken from (fewer where rows are evaluated)
+TINY = 1e-30
 OTHER_ROWS = 2**32  # added to the seed of the order in which the extra network sees the rows
 
 
@@ -82,12 +83,16 @@ class ActingValue(NamedTuple):
         return x + self.level(extra, acting, weights)
 
     def level(self, extra: Critic, acting: QNetwork, weights: Array) -> Array:
-        """Return `[H]` u, raw: the constant that takes the mean residual out. Arguments as for `step`."""
+        """Return `[H]` u, raw: the constant that takes the mean residual out; 0 where no row has a y.
+
+        Arguments as for `step`.
+        """
         batch, scaled = self.sample, (weights * self.spread)[None]
         future = critics.target(extra, batch, self.table, scaled, self.settings, acting)[:, 0]
         outputs, row = critics.evaluate(extra.target, batch.state, self.table)
         value = critics.pick(outputs.q, row, batch.action).mean(0)[:, 0]
         residual = (1 - self.settings.discount) * batch.outcome / self.spread + future - value
         total = (batch.has_target[:, None] * residual).sum(0)
-        constant: Array = total / (batch.has_target * (1 - batch.discount)).sum() * self.spread
+        weight = jnp.maximum((batch.has_target * (1 - batch.discount)).sum(), TINY)
+        constant: Array = total / weight * self.spread
         return constant
