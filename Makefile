@@ -60,7 +60,6 @@ bench-evaluation: setup
 
 bench-trust: setup
 	$(BIN)/python benchmarks/trust.py
-	$(BIN)/python benchmarks/past_encoder.py
 	$(BIN)/python benchmarks/prepare_past.py
 
 bench-claims: setup

@@ -15,7 +15,6 @@ from outlay.bundles.read import load_bundle
 from outlay.bundles.write import BundleSpec, MemberSpec, write_bundle
 from outlay.core.campaign import Campaign
 from outlay.core.network import Dense, NetworkArrays, lookup_network
-from outlay.core.past_encoder import PastEncoderArrays
 from outlay.core.schema import FIRST, Categorical, Numeric, Schema
 from outlay.core.state_table import StateTable
 
@@ -50,7 +49,6 @@ def random_network(
     imitation: bool = True,
     outcomes: int = 0,
     pair: int = 2,
-    past: tuple[int, int, int] | None = None,  # days, numbers of a day, width of an encoder
 ) -> NetworkArrays:
     rng = np.random.default_rng(seed)
 
@@ -58,12 +56,7 @@ def random_network(
         weight = rng.normal(0, (2 / width) ** 0.5, (pair, width, out)).astype(np.float32)
         return weight, rng.normal(0, 0.3, (pair, out)).astype(np.float32)
 
-    encoder, plain = None, numbers
-    if past is not None:
-        days, day_numbers, hidden = past
-        encoder = PastEncoderArrays(*dense(2 * day_numbers, hidden), dense(days, hidden)[0])
-        plain += hidden - encoder.past_numbers
-    widths = (len(sizes) * 4 + plain, *layers)
+    widths = (len(sizes) * 4 + numbers, *layers)
     return NetworkArrays(
         embedding=rng.normal(0, 1, (pair, sum(sizes), 4)).astype(np.float32),
         offsets=np.cumsum((0, *sizes))[:-1].astype(np.int64),
@@ -72,7 +65,6 @@ def random_network(
         imitation=dense(widths[-1], actions) if imitation else None,
         num_actions=actions,
         outcome=dense(widths[-1], actions * outcomes) if outcomes else None,
-        encoder=encoder,
     )
 
 

@@ -98,6 +98,17 @@ def test_a_half_written_manifest_and_a_missing_folder_are_refused(folder: Path) 
         load_bundle(folder)
 
 
+def test_networks_that_encoded_the_past_are_refused_and_those_that_could_have_are_not(folder: Path) -> None:
+    content, campaign = unseal(folder), load_bundle(folder).campaign
+    for encoder in ("none", "convolution"):  # earlier versions wrote the first into every bundle
+        train = content["campaign"]["train"] | {"encoder": encoder, "encoder_width": 16}
+        seal(folder, content | {"campaign": content["campaign"] | {"train": train}})
+        if encoder == "none":
+            assert load_bundle(folder).campaign == campaign
+    with pytest.raises(BundleError, match=r"through an encoder .* Train it again"):
+        load_bundle(folder)
+
+
 def test_another_format_version_is_refused_in_words(folder: Path) -> None:
     path = folder / "manifest.json"
     manifest = json.loads(path.read_text())

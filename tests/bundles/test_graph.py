@@ -13,7 +13,6 @@ from outlay.bundles.graph import frontier_graph, policy_graph
 from outlay.bundles.policy import Member
 from outlay.bundles.reference import forward
 from outlay.core.network import NetworkArrays, body_network, lookup_network
-from outlay.core.past_encoder import PastEncoderArrays
 from outlay.core.state_table import StateTable
 from outlay.core.trees import LEAF, Node, joined
 
@@ -40,8 +39,7 @@ def rows(sizes: tuple[int, ...], numbers: int) -> tuple[Any, Any]:
         ((), 4, {"pair": 1}),
         ((9,), 2, {"layers": (), "imitation": False}),
         ((40,) * 30, 60, {"layers": (128, 64)}),
-        ((6, 5), 14, {"past": (6, 2, 5)}),
-        ((), 6, {"past": (3, 2, 4), "layers": ()}),  # the past alone
+        ((), 6, {"layers": ()}),
     ],
 )
 def test_graph_and_reference_agree_on_ten_thousand_rows(
@@ -86,21 +84,6 @@ def test_reference_by_hand() -> None:
     np.testing.assert_allclose(q, found.q, atol=1e-5)
     np.testing.assert_allclose(features, found.features, atol=1e-5)
     np.testing.assert_allclose(imitated, log_prob, atol=1e-5)
-
-
-def test_encoded_past_by_hand() -> None:
-    """One number before the lags, three days of one number: yesterday 3, then 1, then −2, and 0 before it.
-
-    u = relu(x_l − 2 x_{l+1} + 1) = 3 − 2 + 1 = 2, 1 + 4 + 1 = 6, relu(−2 + 1) = 0; h = 2·0.5 + 6·10 + 0·100 = 61.
-    """
-    weight, bias = np.array([[[1.0], [-2.0]]], np.float32), np.ones((1, 1), np.float32)
-    encoder = PastEncoderArrays(weight, bias, np.array([[[0.5], [10.0], [100.0]]], np.float32))
-    head = np.array([[[1.0, 0.0], [0.0, 1.0]]], np.float32), np.zeros((1, 2), np.float32)
-    network = NetworkArrays(np.zeros((1, 0, 1), np.float32), np.zeros(0, np.int64), (), head, None, 2, encoder=encoder)
-    codes, numbers = np.empty((1, 0), np.int32), np.array([[7.0, 3.0, 1.0, -2.0]], np.float32)
-    assert forward(network, codes, numbers).q[0, :, 0].tolist() == [7.0, 61.0]
-    (q,) = member(network, 0, 4).run(["q"], codes, numbers)
-    assert q[0, :, 0].tolist() == [7.0, 61.0]
 
 
 def test_rows_in_chunks_and_alone_are_the_same(

@@ -41,8 +41,7 @@ def same(one: NetworkArrays, other: NetworkArrays) -> bool:
     for network in (one, other):
         dense = (*network.layers, network.head, network.imitation or (), network.outcome or ())
         body = () if network.body is None else network.body.parts().values()
-        past = () if network.encoder is None else network.encoder.parts().values()
-        parts.append([network.embedding, network.offsets, *body, *past, *(array for pair in dense for array in pair)])
+        parts.append([network.embedding, network.offsets, *body, *(array for pair in dense for array in pair)])
     return len(parts[0]) == len(parts[1]) and all(
         a.dtype == b.dtype and np.array_equal(a, b) for a, b in zip(*parts, strict=True)
     )
@@ -55,13 +54,6 @@ def test_what_is_written_is_read(imitation: bool, outcomes: int, layers: tuple[i
     network = many(imitation=imitation, outcomes=outcomes, layers=layers)
     write_network(tmp_path / "network.npz", network)
     assert same(read_network(tmp_path / "network.npz"), network)
-
-
-def test_an_encoder_is_written_too_and_counted(tmp_path: Path) -> None:
-    network = many(numbers=2 + 3 * 4, past=(3, 4, 5))
-    write_network(tmp_path / "network.npz", network)
-    assert same(read_network(tmp_path / "network.npz"), network)
-    assert network.num_parameters == many(numbers=2 + 5).num_parameters + 2 * (2 * 4 + 1 + 3) * 5
 
 
 def test_a_table_written_as_a_network_is_read_too(tmp_path: Path) -> None:

@@ -26,7 +26,6 @@ from outlay.nets import resident
 from outlay.nets.batches import gather
 from outlay.nets.network import Linear
 from outlay.nets.orthogonal import EffectShape, arrays_of, init_orthogonal, tell, value_heads
-from outlay.nets.past_encoder import PastShape
 from small_logs import campaign, effects, exact_q, log_of, q_of, random_cmdp, transitions
 
 GAMMA = 0.8
@@ -206,15 +205,13 @@ def test_rows_without_a_choice_and_actions_that_were_not_allowed_teach_no_effect
     assert np.abs(effects(day[known]) - truth).max() < 0.4 * np.abs(truth).max()  # forced rows would make it 10 times
 
 
-@pytest.mark.parametrize("past", [None, PastShape(3, 2, 4)])
-def test_the_plain_arrays_say_what_the_networks_say(past: PastShape | None) -> None:
+def test_the_plain_arrays_say_what_the_networks_say() -> None:
     rng = np.random.default_rng(0)
     functions = tuple(map(tuple, rng.normal(size=(2, 3)).tolist()))
-    width = 3 if past is None else 3 + 3 * 2
-    shape = EffectShape((4, 5), width, 3, 2, (8, 6), 2, functions, past)
+    shape = EffectShape((4, 5), 3, 3, 2, (8, 6), 2, functions)
     pair = init_orthogonal(shape, 0, rng.normal(size=(2, 2)))
     codes = np.stack([rng.integers(4, size=7), rng.integers(5, size=7)], axis=1).astype(np.int32)
-    numbers = rng.normal(size=(7, width)).astype(np.float32)
+    numbers = rng.normal(size=(7, 3)).astype(np.float32)
     units = np.array([1.0, 0.2])
     weight, bias = value_heads(pair, units)
     arrays = arrays_of(pair, (weight, bias), (weight[..., 0, :], bias[..., 0, :]))

@@ -15,9 +15,7 @@ from outlay.core.campaign import Campaign
 from outlay.core.errors import CampaignError, LogError
 from outlay.core.transitions import Transitions
 from outlay.jobs.prepare import prepare
-from outlay.learning.fresh import past_of
 from outlay.logs.past import UserPast
-from outlay.nets.past_encoder import PastShape
 
 HISTORY = "[log.history]\ndays = 3\n"
 
@@ -101,12 +99,10 @@ def test_without_a_time_rows_are_for_the_day_after_the_last(tmp_path: Path) -> N
     assert found["history_days"].to_pylist()[1] == 0
 
 
-def test_lags_are_the_last_numbers_where_an_encoder_reads_them(tmp_path: Path) -> None:
+def test_lags_are_the_last_numbers_each_day_together(tmp_path: Path) -> None:
     history = '[log.history]\ndays = 3\ncolumns = ["reward", "spend"]\nsummaries = ["lags", "mean"]\n'
-    data = prepared(tmp_path, gappy(), history + '[train]\nencoder = "convolution"', numeric='["spend"]')
-    shape = past_of(data, data.campaign.train)
-    assert shape == PastShape(days=3, day_numbers=4, width=16)
-    read = [field.name for field in data.schema.numeric[-shape.days * shape.day_numbers // 2 :]]
+    data = prepared(tmp_path, gappy(), history, numeric='["spend"]')
+    read = [field.name for field in data.schema.numeric[-6:]]
     assert read == [f"{column}_lag{lag}" for lag in (1, 2, 3) for column in ("reward", "spend")]
     assert data.number_columns.shape[1] == 2 * len(data.schema.numeric)
 
@@ -127,6 +123,7 @@ def test_a_feature_may_be_summarised_but_not_from_a_data_folder(tmp_path: Path) 
     ('[log.history]\nsummaries = ["mean", "mean"]', "lists .'mean'. twice"),
     ("[log.history]\ncolumns = []", "columns is empty"),
     ('[log.history]\ncolumns = ["basket"]', "no column 'basket'"),
+    ('[train]\nencoder = "convolution"', "train: encoder is 'convolution'.* Leave encoder and encoder_width out"),
 ])  # fmt: skip
 def test_a_wrong_history_is_one_error(tmp_path: Path, history: str, error: str) -> None:
     with pytest.raises(CampaignError, match=error):

@@ -13,16 +13,13 @@ from numpy.typing import NDArray
 from outlay.bundles.graph import policy_graph
 from outlay.bundles.reference import forward
 from outlay.nets.network import Shape, apply_pair, arrays, init_pair, offsets
-from outlay.nets.past_encoder import PastShape
 from outlay.ops.action_basis import smooth_basis
 
 ROWS = 10_000
 SPREAD = np.array([0.5, 2.0])
 
 
-def shape(
-    sizes: tuple[int, ...], num_numbers: int, imitation: bool, num_policies: int = 1, past: PastShape | None = None
-) -> Shape:
+def shape(sizes: tuple[int, ...], num_numbers: int, imitation: bool, num_policies: int = 1) -> Shape:
     return Shape(
         sizes=sizes,
         num_numbers=num_numbers,
@@ -34,7 +31,6 @@ def shape(
         embedding=8,
         num_policies=num_policies,
         action_basis=smooth_basis(np.array([0.0, 1.0, 2.0, 4.0]), 1, 0.0) if num_policies > 1 else None,
-        past=past,
     )
 
 
@@ -45,9 +41,9 @@ def rows(of: Shape) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
 
 
 KINDS = pytest.mark.parametrize(
-    ("sizes", "num_numbers", "past"),
-    [((5, 9), 0, None), ((), 4, None), ((5, 9), 4, None), ((5, 9), 16, PastShape(7, 2, 5))],
-    ids=["categorical only", "numeric only", "both", "encoded past"],
+    ("sizes", "num_numbers"),
+    [((5, 9), 0), ((), 4), ((5, 9), 4)],
+    ids=["categorical only", "numeric only", "both"],
 )
 
 
@@ -55,10 +51,10 @@ KINDS = pytest.mark.parametrize(
 @pytest.mark.parametrize("num_policies", [1, 3])
 @pytest.mark.parametrize("imitation", [False, True])
 def test_arrays_reference_and_onnx_agree_with_jax(
-    sizes: tuple[int, ...], num_numbers: int, past: PastShape | None, imitation: bool, num_policies: int
+    sizes: tuple[int, ...], num_numbers: int, imitation: bool, num_policies: int
 ) -> None:
     """To 1e-5 on 10,000 random rows, heads in raw units; three policies share a smooth action basis."""
-    of = shape(sizes, num_numbers, imitation, num_policies, past)
+    of = shape(sizes, num_numbers, imitation, num_policies)
     pair = init_pair(of, 3)
     # Biases start at zero, where a graph that forgets them would pass.
     pair = jax.tree.map(lambda x: x + 0.1 * np.random.default_rng(x.size).normal(size=x.shape).astype(np.float32), pair)

@@ -26,7 +26,6 @@ from outlay.bundles.nodes import Graph
 from outlay.bundles.table_graph import table_features, unseen_output
 from outlay.bundles.tree_graph import tree_features
 from outlay.core.network import Dense, NetworkArrays
-from outlay.core.past_encoder import WINDOW, PastEncoderArrays
 from outlay.core.state_table import StateTable
 from outlay.core.trees import Trees
 
@@ -119,47 +118,19 @@ def _features(
         flat = np.array([0, num_codes_fields * network.embedding.shape[2]], np.int64)
         shape = graph.constant(f"flat{suffix}", flat)
     hidden = []
-    plain = ["numbers"] if num_numbers else []
-    encoded: list[list[str]] = [[] for _ in network.head[0]]
-    if network.encoder is not None:
-        plain, encoded = _encoded(graph, network.encoder, num_numbers, suffix)
     for e in range(network.head[0].shape[0]):
         parts = []
         if num_codes_fields:
             table = graph.constant(f"embedding{suffix}_{e}", network.embedding[e])
             embedded = graph.node("Gather", [table, places], f"embedded{suffix}_{e}", axis=0)
             parts.append(graph.node("Reshape", [embedded, shape], f"flat{suffix}_{e}"))
-        parts += [*plain, *encoded[e]]
+        parts += ["numbers"] if num_numbers else []
         x = parts[0] if len(parts) == 1 else graph.node("Concat", parts, f"input{suffix}_{e}", axis=1)
         for depth, (weight, bias) in enumerate(network.layers):
             layer = graph.dense(x, f"dense{suffix}_{e}_{depth}", weight[e], bias[e])
             x = graph.node("Relu", [layer], f"hidden{suffix}_{e}_{depth}")
         hidden.append(x)
     return graph.node("Concat", hidden, name, axis=1)
-
-
-def _encoded(
-    graph: Graph, encoder: PastEncoderArrays, num_numbers: int, suffix: str
-) -> tuple[list[str], list[list[str]]]:
-    """Give the node of the numbers that are no lags, if there are any, and that of the past by each encoder."""
-    rest, days, size = num_numbers - encoder.past_numbers, encoder.days, encoder.day_numbers
-    split = graph.constant(f"past_split{suffix}", np.array([rest, encoder.past_numbers], np.int64))
-    plain, lags = graph.nodes("Split", ["numbers", split], [f"plain{suffix}", f"lags{suffix}"], axis=1)
-    by_day = graph.constant(f"past_shape{suffix}", np.array([0, days, size], np.int64))
-    apart = graph.node("Reshape", [lags, by_day], f"by_day{suffix}")
-    sequence = graph.node("Transpose", [apart], f"days{suffix}", perm=[0, 2, 1])
-    over_days = graph.constant("over_days", np.array([2], np.int64))
-    encoded = []
-    for e in range(len(encoder.weight)):
-        name = f"past{suffix}_{e}"
-        kernel = encoder.weight[e].reshape(WINDOW, size, -1).transpose(2, 1, 0)
-        arrays = {"weight": kernel, "bias": encoder.bias[e], "day_weight": encoder.day_weight[e].T[None]}
-        weight, bias, by_lag = (graph.constant(f"{name}_{part}", values) for part, values in arrays.items())
-        # Padded at the end, which is the past: what came before the oldest day is 0.
-        terms = graph.node("Conv", [sequence, weight, bias], f"{name}_terms", pads=[0, WINDOW - 1])
-        weighed = graph.node("Mul", [graph.node("Relu", [terms], f"{name}_relu"), by_lag], f"{name}_weighed")
-        encoded.append([graph.node("ReduceSum", [weighed, over_days], name, keepdims=0)])
-    return [plain] * (rest > 0), encoded
 
 
 def _selected(graph: Graph, network: NetworkArrays, features: str, suffix: str) -> str:

@@ -55,11 +55,6 @@ class Graph:
         self._nodes.append(self._onnx.helper.make_node(kind, inputs, [output], **attributes))
         return output
 
-    def nodes(self, kind: str, inputs: list[str], outputs: list[str], **attributes: Any) -> list[str]:
-        """One operation with several outputs; an empty name leaves one out."""
-        self._nodes.append(self._onnx.helper.make_node(kind, inputs, outputs, **attributes))
-        return outputs
-
     def trees(self, inputs: list[str], output: str, **attributes: Any) -> str:
         """One ensemble of regression trees."""
         node = self._onnx.helper.make_node(

@@ -31,8 +31,8 @@ def load_bundle(path: str | Path, *, threads: int = 1, shared: Path | None = Non
             are given it; None: the process has its own.
 
     Raises:
-        BundleError: if a file is missing or has changed, the format version is not ours, a response model reads past
-            days as older versions did, or this machine's runtime computes other values than were written.
+        BundleError: if a file is missing or has changed, the format version is not ours, a model reads past days as
+            older versions did, or this machine's runtime computes other values than were written.
     """
     folder = Path(path)
     manifest = unseal(folder)
@@ -40,6 +40,11 @@ def load_bundle(path: str | Path, *, threads: int = 1, shared: Path | None = Non
         raise BundleError(
             f"its response model (DIN) was trained by outlay {manifest['versions']['outlay']}, which told it past days "
             "in another way.", file=folder, way_out="Train it again.",
+        )  # fmt: skip
+    if manifest["campaign"]["train"].get("encoder", "none") != "none":
+        raise BundleError(
+            "its networks read past days through an encoder (train.encoder), which outlay no longer has.",
+            file=folder, way_out="Train it again without train.encoder; networks read lags as numbers.",
         )  # fmt: skip
     vocabulary = read_file(folder, VOCABULARY, manifest)
     files = dict.fromkeys(entry["file"] for entry in manifest["members"])  # members may share a network

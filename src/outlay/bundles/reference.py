@@ -13,7 +13,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from outlay.core.network import Dense, NetworkArrays
-from outlay.core.past_encoder import PastEncoderArrays
 
 
 class Outputs(NamedTuple):
@@ -57,23 +56,12 @@ def hidden_layers(
         return [network.body.sums(codes, numbers).value]
     rows, hidden = len(codes), []
     for e in range(network.head[0].shape[0]):
-        plain = numbers if network.encoder is None else _encoded(network.encoder, e, numbers)
         embedded = network.embedding[e][codes + network.offsets] if codes.shape[1] else np.empty((rows, 0, 0))
-        x = np.concatenate([embedded.reshape(rows, -1), plain], axis=1).astype(np.float64)
+        x = np.concatenate([embedded.reshape(rows, -1), numbers], axis=1).astype(np.float64)
         for weight, bias in network.layers:
             x = np.maximum(x @ weight[e] + bias[e], 0)
         hidden.append(x)
     return hidden
-
-
-def _encoded(encoder: PastEncoderArrays, e: int, numbers: NDArray[np.float32]) -> NDArray[np.float64]:
-    """Return `[N, n − L·D + H]`: numbers with what the encoder e makes of the lags in their place."""
-    rest, size = numbers.shape[1] - encoder.past_numbers, encoder.day_numbers
-    day = numbers[:, rest:].astype(np.float64).reshape(len(numbers), encoder.days, size)
-    terms = day @ encoder.weight[e, :size] + encoder.bias[e]
-    terms[:, :-1] += day[:, 1:] @ encoder.weight[e, size:]
-    h = (np.maximum(terms, 0) * encoder.day_weight[e]).sum(axis=1)
-    return np.concatenate([numbers[:, :rest], h], axis=1)
 
 
 def _heads(network: NetworkArrays, hidden: list[NDArray[np.float64]], sizes: list[NDArray[np.float64]]) -> Outputs:

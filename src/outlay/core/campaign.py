@@ -8,7 +8,6 @@ Unknown keys and impossible values are errors that name the file, the key, what 
 from __future__ import annotations
 
 import datetime
-import json
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -230,8 +229,6 @@ class Train(Section):
     batch: Positive = 512  # rows a gradient step
     layers: tuple[Positive, ...] = (128, 64)  # widths of the hidden layers
     embedding: Positive = 8  # width of a categorical field's embedding
-    encoder: Literal["none", "convolution"] = "none"  # of the lags of past days, in networks
-    encoder_width: Positive = 16  # numbers that it makes of them
     action_degree: int = Field(default=4, ge=0)  # of the polynomial in the amount given; 0: each action on its own
     learning_rate: float = Field(default=1e-3, gt=0)  # of Adam; the orthogonal critic takes twice as much
     epochs: float = Field(default=4.0, gt=0)  # passes over the learn rows; the orthogonal critic makes twice as many
@@ -253,6 +250,18 @@ class Train(Section):
     screening: bool = True  # train on the fields that tell anything alone, where a log has many
     min_count: Positive = 1  # values seen in fewer rows are coded as unknown
     max_values: Positive = 65_000  # of a categorical field with codes of their own; the others share 512 codes by hash
+
+    @model_validator(mode="before")
+    @classmethod
+    def _without_encoder(cls, content: dict[str, Any]) -> dict[str, Any]:
+        """Pass over a setting that is gone where it was off, as every folder of an earlier version has it."""
+        if content.get("encoder", "none") != "none":
+            raise impossible(
+                f"encoder is {content['encoder']!r}, but networks no longer read past days through an encoder: the "
+                "lags of [log.history], which they read as numbers, teach them as much. Leave encoder and "
+                "encoder_width out"
+            )
+        return {key: value for key, value in content.items() if key not in ("encoder", "encoder_width")}
 
     @model_validator(mode="after")
     def _shares(self) -> Self:
@@ -355,18 +364,6 @@ class Campaign(Settings):
                     "(log.delays), so all of its past would be unknown. Look further back, or leave it out of "
                     "log.history.columns"
                 )
-        return self
-
-    @model_validator(mode="after")
-    def _encoded(self) -> Self:
-        history = self.log.history
-        if self.train.encoder != "none" and (history is None or "lags" not in history.summaries):
-            way_out = "Write [log.history] with days = 14 and" if history is None else "In [log.history] write"
-            listed = json.dumps(["lags"] if history is None else [*history.summaries, "lags"])
-            raise impossible(
-                f"train.encoder is {self.train.encoder!r}, which reads the single past days of each user, but "
-                f"log.history lists no 'lags'. {way_out} summaries = {listed}"
-            )
         return self
 
     @property

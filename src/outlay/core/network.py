@@ -1,7 +1,6 @@
 """A trained Q-network as plain arrays: what training hands to a bundle.
 
-    z = concat(embedding[codes + offsets], numbers)          per network of the pair; the lags among the numbers may be
-                                                             encoded (`core/past_encoder.py`)
+    z = concat(embedding[codes + offsets], numbers)          per network of the pair
     h = relu(… relu(z W₁ + b₁) …)
     Q(s, a) = mean over the pair of (h W_q + b_q), as [K, L, H];  log π_B(a|s) = log softmax(mean of (h W_i + b_i))
     x(s, a) = mean of (h W_x + b_x), as [K, 1+m]: what the day itself brings and costs
@@ -23,13 +22,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from outlay.core.past_encoder import PastEncoderArrays
 from outlay.core.state_table import StateTable
 from outlay.core.trees import Trees
 
 Dense = tuple[NDArray[np.float32], NDArray[np.float32]]  # W [E, in, out], b [E, out]
 BODIES: dict[str, type[Trees] | type[StateTable]] = {"trees_": Trees, "table_": StateTable}  # before names in a file
-ENCODER = "encoder_"  # the same
 
 
 @dataclass(frozen=True)
@@ -46,7 +43,6 @@ class NetworkArrays:
         outcome: immediate outcomes, out = K·(1+m), action-major, raw units; None where the oracle has no such head.
         num_policies: L.
         body: what computes h where there are no layers (E = 1, and no embedding); None elsewhere.
-        encoder: of past days, in the place of the lags; None where the lags, if any, are numbers like others.
     """
 
     embedding: NDArray[np.float32]
@@ -58,7 +54,6 @@ class NetworkArrays:
     outcome: Dense | None = None
     num_policies: int = 1
     body: Trees | StateTable | None = None
-    encoder: PastEncoderArrays | None = None
 
     @property
     def num_heads(self) -> int:
@@ -96,7 +91,6 @@ class NetworkArrays:
         """Stored parameters."""
         dense = (*self.layers, self.head, *(part for part in (self.imitation, self.outcome) if part is not None))
         first = self.embedding.size if self.body is None else self.body.num_parameters
-        first += 0 if self.encoder is None else self.encoder.num_parameters
         return int(first + sum(w.size + b.size for w, b in dense))
 
 
@@ -196,8 +190,6 @@ def write_network(path: Path, network: NetworkArrays) -> None:
     for prefix, kind in BODIES.items():
         if isinstance(network.body, kind):
             parts |= {f"{prefix}{name}": part for name, part in network.body.parts().items()}
-    if network.encoder is not None:
-        parts |= {f"{ENCODER}{name}": part for name, part in network.encoder.parts().items()}
     np.savez(path, **parts)  # type: ignore[arg-type]  # NumPy types the names as flags
 
 
@@ -218,7 +210,6 @@ def read_network(path: Path) -> NetworkArrays:
         return {name.removeprefix(prefix): part for name, part in parts.items() if name.startswith(prefix)}
 
     body = next((kind.of_parts(own) for prefix, kind in BODIES.items() if (own := named(prefix))), None)
-    past = named(ENCODER)
     return NetworkArrays(
         embedding=parts["embedding"],
         offsets=parts["offsets"],
@@ -229,5 +220,4 @@ def read_network(path: Path) -> NetworkArrays:
         outcome=dense("outcome") if "outcome_weight" in parts else None,
         num_policies=policies,
         body=body,
-        encoder=PastEncoderArrays(**past) if past else None,
     )

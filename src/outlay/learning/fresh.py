@@ -14,13 +14,11 @@ from jax import Array
 from numpy.typing import NDArray
 
 from outlay.core.campaign import Train
-from outlay.core.history import History
 from outlay.core.transitions import LEARN, SELECT, Transitions
 from outlay.learning import critic as critics
 from outlay.learning.critic import CriticSettings, DistinctStates
 from outlay.nets.batches import StateRows, gather, uses_table
 from outlay.nets.network import QNetwork, Shape, init_pair
-from outlay.nets.past_encoder import PastShape
 from outlay.ops.action_basis import smooth_basis
 
 START_ROWS = 8192  # start rows of select users on which a critic measures itself (fewer where rows are evaluated)
@@ -40,16 +38,7 @@ def shape_of(data: Transitions, train: Train, settings: CriticSettings, num_head
         embedding=train.embedding,
         num_policies=num_policies,
         action_basis=smooth_basis(data.actions, train.action_degree, data.campaign.meta.none),
-        past=past_of(data, train),
     )
-
-
-def past_of(data: Transitions, train: Train) -> PastShape | None:
-    """Return the shape of the encoder of past days; None without one. The lags are the last numbers of a state."""
-    history = History.of(data.campaign)
-    if train.encoder == "none" or history is None:
-        return None
-    return PastShape(history.days, 2 * len(history.columns), train.encoder_width)
 
 
 def fresh_pair(data: Transitions, shape: Shape, spread: NDArray[np.float64], seed: int) -> QNetwork:

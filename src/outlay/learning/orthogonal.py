@@ -56,7 +56,7 @@ from numpy.typing import NDArray
 
 from outlay.core.campaign import Train
 from outlay.core.transitions import Transitions
-from outlay.learning.fresh import outcomes, past_of
+from outlay.learning.fresh import outcomes
 from outlay.learning.held_out import HeldOut
 from outlay.learning.log_value import fitted_values, halves_of
 from outlay.learning.orthogonal_loss import Learner, Loss
@@ -135,7 +135,6 @@ class Orthogonal(TrainingInputs):
             layers=self.train.layers,
             embedding=self.train.embedding,
             functions=_functions(self.data, self.train, self.learn_rows),
-            past=past_of(self.data, self.train),
         )
 
     @property

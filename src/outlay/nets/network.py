@@ -21,7 +21,6 @@ from jax import Array
 from numpy.typing import NDArray
 
 from outlay.core.network import Dense, NetworkArrays
-from outlay.nets.past_encoder import PastEncoder, PastShape, init_past_encoder, past_encoder_arrays
 from outlay.ops.action_basis import ActionBasis
 
 PAIR = 2
@@ -40,7 +39,6 @@ class Shape(NamedTuple):
     embedding: int
     num_policies: int = 1  # L
     action_basis: ActionBasis | None = None  # B, R rows of K; None: the identity
-    past: PastShape | None = None  # of the encoder of past days; None: lags are numbers like others
 
     @property
     def rank(self) -> int:
@@ -76,13 +74,11 @@ class QNetwork(eqx.Module):
     head: Linear
     supervised: Linear | None
     imitation: Linear | None
-    encoder: PastEncoder | None
     shape: Shape = eqx.field(static=True)
 
     def __call__(self, codes: Array, numbers: Array) -> NetworkOutputs:
         """States `codes [B, F]`, `numbers [B, n]` → outputs."""
         embedded = self.embedding[codes + jnp.asarray(offsets(self.shape.sizes))]
-        numbers = numbers if self.encoder is None else self.encoder(numbers)
         h = jnp.concatenate([embedded.reshape(len(codes), -1), numbers], axis=1)
         for layer in self.trunk:
             h = jax.nn.relu(layer(h))
@@ -100,11 +96,6 @@ class QNetwork(eqx.Module):
         if self.shape.action_basis is None:
             return split
         return jnp.einsum("brn,rk->bkn", split, jnp.asarray(self.shape.action_basis, jnp.float32))
-
-
-def plain_numbers(num_numbers: int, past: PastShape | None) -> int:
-    """Return how many numbers of a state no encoder reads."""
-    return num_numbers - (0 if past is None else past.days * past.day_numbers)
 
 
 def offsets(sizes: tuple[int, ...]) -> NDArray[np.int64]:
@@ -131,8 +122,7 @@ def init_pair(shape: Shape, seed: int, level: NDArray[np.float64] | None = None)
         scale = (gain / max(num_in, 1)) ** 0.5
         return Linear(normal(scale, num_in, num_out), jnp.asarray(np.zeros((PAIR, num_out), np.float32)))
 
-    plain, encoded = plain_numbers(shape.num_numbers, shape.past), 0 if shape.past is None else shape.past.width
-    widths = (len(shape.sizes) * shape.embedding + plain + encoded, *shape.layers)
+    widths = (len(shape.sizes) * shape.embedding + shape.num_numbers, *shape.layers)
 
     def starting(head: Linear, policies: int) -> Linear:
         """The head, its values beginning at the level of the outcomes that it tells."""
@@ -153,7 +143,6 @@ def init_pair(shape: Shape, seed: int, level: NDArray[np.float64] | None = None)
         if shape.num_outcomes
         else None,
         imitation=linear(widths[-1], shape.num_actions, 0.1) if shape.imitation else None,
-        encoder=None if shape.past is None else init_past_encoder(shape.past, PAIR, rng),
         shape=shape,
     )
 
@@ -205,5 +194,4 @@ def arrays(pair: QNetwork, spread: NDArray[np.float64]) -> NetworkArrays:
         outcome=None if pair.supervised is None else raws(pair.supervised, spread[: shape.num_outcomes]),
         num_actions=shape.num_actions,
         num_policies=shape.num_policies,
-        encoder=None if pair.encoder is None else past_encoder_arrays(pair.encoder),
     )

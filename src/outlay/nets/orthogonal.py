@@ -8,10 +8,10 @@
     h and g:        β_p(s)                     level, so that  Q_p(s, a) = β_p(s) + Σ_j τ_p,j(s) e_j(a)
 
 There are two targets p: what the day itself brings, and what comes after it. Two trunks, so that what is needed to tell
-who is active anyway does not use up the capacity for what an action changes. They share the embeddings of codes, and
-the encoder of past days, where there is one: what kind of user this is matters to both, and outcomes teach it much
-faster than effects do. An effect trunk with embeddings of its own would fit the noise of every value. Effects teach the
-embeddings too, if with less weight, since a field may change what an action does and nothing else.
+who is active anyway does not use up the capacity for what an action changes. They share the embeddings of codes: what
+kind of user this is matters to both, and outcomes teach it much faster than effects do. An effect trunk with embeddings
+of its own would fit the noise of every value. Effects teach the embeddings too, if with less weight, since a field may
+change what an action does and nothing else.
 """
 
 from __future__ import annotations
@@ -27,8 +27,7 @@ from jax import Array
 from numpy.typing import NDArray
 
 from outlay.core.network import Dense, NetworkArrays
-from outlay.nets.network import PAIR, Linear, offsets, plain_numbers, twice
-from outlay.nets.past_encoder import PastEncoder, PastShape, init_past_encoder, past_encoder_arrays
+from outlay.nets.network import PAIR, Linear, offsets, twice
 
 TARGETS = 2  # the day itself; what comes after it
 TAUGHT = 0.3  # weight of the gradients by which effects teach the embeddings
@@ -44,7 +43,6 @@ class EffectShape(NamedTuple):
     layers: tuple[int, ...]
     embedding: int
     functions: tuple[tuple[float, ...], ...]  # e, d rows of K
-    past: PastShape | None = None  # of the encoder of past days; None: lags are numbers like others
 
 
 class Trunk(eqx.Module):
@@ -76,7 +74,6 @@ class OrthogonalNetwork(eqx.Module):
     """A network; `init_orthogonal` stacks two of them on the first axis of every array."""
 
     embedding: Array  # [V, k]
-    encoder: PastEncoder | None  # of past days
     usual: Trunk
     effect: Trunk
     mean: Linear
@@ -117,10 +114,9 @@ class OrthogonalNetwork(eqx.Module):
                 none is computed. None: all teach.
         """
         embedded = self.embedding[codes + jnp.asarray(offsets(self.shape.sizes))].reshape(len(codes), -1)
-        encoded = numbers if self.encoder is None else self.encoder(numbers)
-        inputs = jnp.concatenate([embedded, encoded], axis=1)
+        inputs = jnp.concatenate([embedded, numbers], axis=1)
         softly = TAUGHT * embedded + (1 - TAUGHT) * jax.lax.stop_gradient(embedded)
-        g = self.effect(jnp.concatenate([softly, encoded], axis=1))
+        g = self.effect(jnp.concatenate([softly, numbers], axis=1))
         if order is None:
             return self.usual(inputs), g
         own, others = jnp.split(order, [len(order) // PAIR])
@@ -147,8 +143,7 @@ def init_orthogonal(shape: EffectShape, seed: int, level: NDArray[np.float64]) -
         scale = (gain / max(num_in, 1)) ** 0.5
         return Linear(normal(scale, num_in, num_out), jnp.asarray(np.tile(start, (PAIR, 1)), jnp.float32))
 
-    plain, encoded = plain_numbers(shape.num_numbers, shape.past), 0 if shape.past is None else shape.past.width
-    widths = (len(shape.sizes) * shape.embedding + plain + encoded, *shape.layers)
+    widths = (len(shape.sizes) * shape.embedding + shape.num_numbers, *shape.layers)
 
     def trunk() -> Trunk:
         return Trunk(tuple(linear(a, b, 2.0) for a, b in pairwise(widths)))
@@ -156,7 +151,6 @@ def init_orthogonal(shape: EffectShape, seed: int, level: NDArray[np.float64]) -
     values = TARGETS * shape.num_heads
     return OrthogonalNetwork(
         embedding=normal(0.5, sum(shape.sizes), shape.embedding),
-        encoder=None if shape.past is None else init_past_encoder(shape.past, PAIR, rng),
         usual=trunk(),
         effect=trunk(),
         mean=linear(widths[-1], values, 0.1, level),
@@ -242,7 +236,6 @@ def arrays_of(
         num_actions=shape.num_actions,
         outcome=flat(outcome),
         num_policies=head[0].shape[3],
-        encoder=None if pair.encoder is None else past_encoder_arrays(pair.encoder),
     )
 
 

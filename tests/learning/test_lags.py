@@ -1,25 +1,20 @@
-"""An encoder of past days: it finds what only the order of the past tells, and goes on where it stopped."""
+"""Networks that read lags, as numbers like any other, find what only the order of past days tells."""
 
 from __future__ import annotations
 
 import itertools
-import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import jax
 import numpy as np
-import pytest
 from numpy.typing import NDArray
 
 from outlay.bundles.reference import forward
 from outlay.core.campaign import Campaign
-from outlay.core.errors import CampaignError
 from outlay.core.network import NetworkArrays
 from outlay.core.schema import FIRST
 from outlay.core.transitions import LEARN, SELECT, Transitions
-from outlay.learning import checkpoint
 from outlay.learning.frontier import FrontierTraining
 from outlay.learning.frontier import learn as learn_frontier
 from outlay.learning.game import settings_of
@@ -31,21 +26,18 @@ from small_logs import transitions
 
 DAYS, LENGTH = 4, 10
 TRAIN: dict[str, Any] = {
-    "encoder": "convolution",
-    "encoder_width": 8,
     "layers": [16],
     "embedding": 2,
     "batch": 256,
     "learning_rate": 4e-3,
 }
-HISTORY: dict[str, Any] = {"days": DAYS, "columns": ["reward"], "summaries": ["lags"]}
 
 
-def about(history: dict[str, Any] | None) -> Campaign:
+def about() -> Campaign:
     content = {
         "campaign": {"name": "test", "discount": 0.0},
         "log": {"source": "x.parquet", "user": "u", "time": "t", "action": "a", "reward": "r",
-                "features": {"categorical": ["s"]}, "history": history},
+                "features": {"categorical": ["s"]}},
         "budget": [{"name": "cost", "cost": "cost", "at_most": 1.0}],
         "train": TRAIN,
     }  # fmt: skip
@@ -67,7 +59,7 @@ def log(users: int = 4000) -> Transitions:
     data = transitions(
         user=np.repeat(np.arange(users), LENGTH), day=np.tile(np.arange(LENGTH), users), state=np.zeros(users * LENGTH),
         action=action.ravel(), outcome=np.column_stack([active.ravel(), action.ravel()]), num_states=1, num_actions=2,
-        about=about(HISTORY), split=np.where(np.arange(users) < 0.9 * users, LEARN, SELECT), counted=False,
+        about=about(), split=np.where(np.arange(users) < 0.9 * users, LEARN, SELECT), counted=False,
     )  # fmt: skip
     return replace(data, number_columns=lags.reshape(len(data), 2 * DAYS))
 
@@ -107,22 +99,3 @@ def test_so_does_a_critic_of_a_game() -> None:
     effect, works = effect_of(arrays(progress.learner.critic.target, coords.spread)), PASTS[:, 2] > 0
     assert effect[works].min() > effect[~works].max() + 0.1
     assert effect[works].mean() - effect[~works].mean() > 0.2
-
-
-def test_a_training_with_an_encoder_goes_on_from_its_checkpoint(tmp_path: Path) -> None:
-    problem = orthogonal(log(users=300), 300)
-    *_, whole = learn(problem)
-    checkpoint.save_orthogonal(tmp_path / "checkpoints", next(learn(problem)), {})
-    *_, resumed = learn(problem, checkpoint.load_orthogonal(tmp_path / "checkpoints", problem, {}))
-    for one, other in zip(jax.tree.leaves(whole.learner), jax.tree.leaves(resumed.learner), strict=True):
-        np.testing.assert_array_equal(one, other)
-
-
-@pytest.mark.parametrize(
-    ("history", "line"),
-    [(None, '[log.history] with days = 14 and summaries = ["lags"]'),
-     ({"summaries": ["mean"]}, 'In [log.history] write summaries = ["mean", "lags"]')],
-)  # fmt: skip
-def test_an_encoder_without_lags_is_refused_and_says_what_to_write(history: dict[str, Any] | None, line: str) -> None:
-    with pytest.raises(CampaignError, match=re.escape(line)):
-        about(history)
