@@ -112,7 +112,7 @@ def test_segments_and_differences_have_their_tables(printed: list[str]) -> None:
 
 def test_what_it_rests_on_comes_last_and_then_what_to_do(printed: list[str], judged: tuple[Path, Path, Path]) -> None:
     at = printed.index(line(printed, "Reproduction: "))
-    begins = ["Reproduction:", "State:", "Balance:", "Bias:", "Days:", "Backtest:", "Agreement:", "Logged",
+    begins = ["Reproduction:", "State:", "Balance:", "Bias:", "Days:", "Agreement:", "Logged",
               "Certificate", "coupon_cost:", "Looks", "Grade:"]  # fmt: skip
     assert [row.split()[0] for row in printed[at:-2]] == begins
     assert "(limit ≤ 2.2)" in printed[-5]

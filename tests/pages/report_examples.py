@@ -16,7 +16,6 @@ from outlay.core.campaign import Campaign
 from outlay.core.estimate import Estimate
 from outlay.core.reasons import Reason, ReasonKind
 from outlay.estimators import agreement
-from outlay.estimators.backtest import Backtest, BacktestDay
 from outlay.estimators.balance import BalanceCheck
 from outlay.estimators.behaviour import check as behaviour_check
 from outlay.estimators.certificate import BudgetBound, Certificate
@@ -233,8 +232,6 @@ def _diagnostics() -> Diagnostics:
             Reason(ReasonKind.AGREES, {"count": 10, "share": "4 of them assume less"}),
             (agreement.EstimatorDifference("mis", "reward@1", 0.001, 0.002, 0.008),),
         ),
-        backtest=Backtest(5, 9_000, 0.95, tuple(BacktestDay(n, d, 0.6, 0.61 + 0.02 * (d - 6), 0.58, 0.64)
-                          for n in ("reward", "coupon_cost") for d in (6, 7)), "learned on days 1 to 5"),
         days=DayEffects((OutcomeByDay("active", 0.0, 0.0, (1.0, 0.2)),), 7, (1.0,), 7, "the 7 days do not differ"),
         paths=(
             MatchingPaths(days=1, users=30_000, matched=0.153, ess=967.0, clipped=0.0, heaviest=0.0013),

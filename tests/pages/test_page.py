@@ -22,7 +22,7 @@ from outlay.core.reasons import Reason, ReasonKind
 from outlay.pages.report import render
 from outlay.pages.results import RunResults
 
-SECTIONS = ["policies", "shares", "segments", "plane", "certificate", "estimates", "evidence", "backtest", "training",
+SECTIONS = ["policies", "shares", "segments", "plane", "certificate", "estimates", "evidence", "training",
             "stored", "daily", "settings"]  # fmt: skip
 NASTY = "<script>alert('x')</script> & \"q\" {{ 7*7 }} </script>"
 

@@ -156,7 +156,6 @@ def evaluate_policy(
             markov=checks.markov,
             balance=checks.balance,
             days=days,
-            backtest=measure.state.backtest(level),
             path_bias=new.bias(measure.panel.names),
             agreement=checks.agreement,
             paths=matching_paths(weighed, campaign.meta.report_days),

@@ -23,7 +23,6 @@ from outlay.core.errors import FolderError
 from outlay.core.estimate import Estimate
 from outlay.core.files import write_json
 from outlay.core.target import Target
-from outlay.estimators.backtest import Backtest
 from outlay.estimators.certificate import CONDITION, Certificate
 from outlay.estimators.day_effects import DayEffects
 from outlay.estimators.path_bias import PathBias
@@ -81,7 +80,6 @@ class Diagnostics(Checks):
         days: how days differ, and what that adds to errors.
         path_bias: what paths of the log say of the error of the policy's fitted means; None where states are not
             counted.
-        backtest: the log's last days, predicted from its first.
         sensitivity: what an unlogged cause of the log's actions would have to weigh to undo the claims; None where the
             campaign file says how actions came about, or nothing is claimed.
         paths: by number of days, ascending.
@@ -90,7 +88,6 @@ class Diagnostics(Checks):
     """
 
     days: DayEffects
-    backtest: Backtest
     paths: tuple[MatchingPaths, ...]
     overlap: tuple[SegmentOverlap, ...]
     curve: CurveLook | None = None

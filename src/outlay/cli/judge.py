@@ -194,7 +194,6 @@ def _rests_on(result: Evaluation) -> None:
     if diagnostics.path_bias is not None:
         _say(f"Bias: {diagnostics.path_bias.words}.")
     _say(f"Days: {diagnostics.days.words}.")
-    _say(f"Backtest: {diagnostics.backtest.words}.")
     _say(f"Agreement: {diagnostics.agreement.words}.")
     if diagnostics.propensities is not None:
         _say(f"Propensities by a behaviour model. {diagnostics.propensities.words}")

@@ -253,8 +253,10 @@ class Train(Section):
 
     @model_validator(mode="before")
     @classmethod
-    def _without_encoder(cls, content: dict[str, Any]) -> dict[str, Any]:
+    def _without_encoder(cls, content: Any) -> Any:
         """Pass over a setting that is gone where it was off, as every folder of an earlier version has it."""
+        if not isinstance(content, dict):
+            return content
         if content.get("encoder", "none") != "none":
             raise impossible(
                 f"encoder is {content['encoder']!r}, but networks no longer read past days through an encoder: the "

@@ -138,30 +138,6 @@ class DayEffects:
             return 0.0
         return abs(value) * outcome.trend * self._reach(target) * float(self._sums(outcome, target).mean())
 
-    def ahead(self, name: str, value: float, days: int, *, learned: int, age: float) -> tuple[float, float]:
-        """What days add to a prediction of one day's mean, some days ahead, from a model of earlier days.
-
-        Args:
-            name: of the outcome.
-            value: the prediction.
-            days: h, from the state that it is made from to the day that it is about.
-            learned: days of the rows that the model was learned from.
-            age: how many days these rows lie back on average.
-
-        Returns:
-            The standard error of shocks, and how far a trend leads away from the prediction (it may be < 0).
-        """
-        outcome = self._outcome(name)
-        if outcome is None or not (outcome.shock or outcome.trend):
-            return 0.0, 0.0
-        response = np.zeros(days + 1)
-        told = outcome.response[: days + 1]
-        response[: len(told)] = told
-        spread = float(np.sqrt((response**2).sum() + response.sum() ** 2 / max(learned, 1)))
-        lasting = age * float(response.sum())
-        error = np.hypot(outcome.shock * self._few() * spread, outcome.trend_error * lasting)
-        return abs(value) * float(error), abs(value) * outcome.trend * lasting
-
     def _outcome(self, name: str) -> OutcomeByDay | None:
         return next((each for each in self.outcomes if each.name == name), None)
 

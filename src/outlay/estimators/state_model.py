@@ -9,7 +9,6 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from outlay.estimators.backtest import Backtest, backtest
 from outlay.estimators.balance import BalanceCheck, balance_check
 from outlay.estimators.day_effects import DayEffects, day_effects
 from outlay.estimators.markov import MarkovCheck, markov_check
@@ -62,10 +61,6 @@ class StateModel:
     def balance(self, propensity: NDArray[np.float64]) -> BalanceCheck:
         """Whether actions, weighted by `[n]` propensities of the logged ones, are unrelated to the days before."""
         return balance_check(self.panel, self._time, self.columns, propensity)
-
-    def backtest(self, confidence: float) -> Backtest:
-        """The log's last days, predicted from its first (`backtest.py`)."""
-        return backtest(self.panel, self._time, self.columns, self.day_effects, confidence)
 
     def residuals(self, rows: NDArray[np.intp]) -> NDArray[np.float64]:
         """`[r, 1+m]` what state and action leave of reward and costs in some rows of the panel."""

@@ -8,7 +8,6 @@ from outlay.choosing.checks import CheckResult
 from outlay.core.campaign import BudgetLimit
 from outlay.core.estimate import Estimate
 from outlay.core.target import Target, longest_total
-from outlay.estimators.backtest import Backtest, BacktestDay
 from outlay.estimators.certificate import CONDITIONS, BudgetBound, Certificate
 from outlay.estimators.units import objective
 from outlay.pages.report_words import target
@@ -77,22 +76,6 @@ def rests_on(results: RunResults) -> list[str]:
     found = [diagnostics.days, diagnostics.path_bias, diagnostics.sensitivity]
     said = [each.words for each in found if each is not None]
     return [*stationary, *map(_sentence, CONDITIONS), SAME_USERS, *map(_sentence, said)]
-
-
-def backtest_finding(backtest: Backtest) -> str:
-    """Return what the backtest found, a sentence."""
-    return _sentence(backtest.words)
-
-
-def backtest_lines(results: RunResults, backtest: Backtest) -> list[tuple[BacktestDay, tuple[str, ...]]]:
-    """Return each line of the backtest with its cells: quantity, predicted, interval, observed."""
-    found: list[tuple[BacktestDay, tuple[str, ...]]] = []
-    for line in backtest.days:
-        digits = decimals([Interval(line.predicted, line.low, line.high)])
-        told = (number(line.predicted, digits), f"{number(line.low, digits)} to {number(line.high, digits)}",
-                number(line.observed, digits))  # fmt: skip
-        found.append((line, (results.reward_label if line.name == "reward" else line.name, *told)))
-    return found
 
 
 def _sentence(words: str) -> str:

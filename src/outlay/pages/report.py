@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from itertools import groupby
 from typing import Any
 
 from outlay.choosing.estimators import ESTIMATORS
 from outlay.core.estimate import Estimate
 from outlay.core.version import __version__
-from outlay.pages import backtest_charts, charts, course, evidence_charts, evidence_words, plane, report_words, words
+from outlay.pages import charts, course, evidence_charts, evidence_words, plane, report_words, words
 from outlay.pages import evidence_tables as tables
 from outlay.pages.page import Figure, scripts, template
 from outlay.pages.results import RunResults
@@ -92,9 +91,6 @@ def _evaluation_figures(results: RunResults) -> list[tuple[str, str, Spec]]:
         made.append(("evidence", "Logged paths that match the policy", evidence_charts.matching_paths(paths)))
     if overlap := evaluation.diagnostics.overlap:
         made.append(("evidence", "Weights of single decisions", evidence_charts.mean_ratios(overlap)))
-    for name, lines in groupby(evaluation.diagnostics.backtest.days, lambda line: line.name):
-        title = results.reward_label if name == "reward" else name
-        made.append(("backtest", title, backtest_charts.backtest(list(lines), f"{title} per user")))
     if evaluation.daily:
         made.append(("daily", results.reward_label, charts.daily(results, None)))
         for j, budget in enumerate(results.budgets):
