@@ -32,6 +32,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import outlay
+from myopic import one_day_city
 from outlay.bundles.decide import Bundle
 from outlay.choosing.candidates import MeasuredPolicy, RunContext, constant_actions
 from outlay.choosing.choose import TOGETHER, SolvedMixture, with_constants
@@ -136,7 +137,8 @@ def one_log(setting: str, seed: int, methods: list[str], users: int, simulated: 
         city.write(kept)
         curve, values = optimum(kept), PolicyValues(truth, users=simulated)
         budgets = np.linspace(0, curve.constants[:, 1].max(), BUDGETS + 2)[1:-1]
-        rule = np.array([[r.reward, r.cost] for r in map(truth.one_day, PRICES * curve.constants[:, 0].max())])
+        myopic = (one_day_city(truth, price) for price in PRICES * curve.constants[:, 0].max())
+        rule = np.array([[each.reward, each.cost] for each in myopic])
         at = np.clip(budgets, rule[:, 1].min(), rule[:, 1].max())
         share = [curve.captured(value_at(rule, cost), cost) for cost in at]
         yield Result(

@@ -18,6 +18,8 @@ from numpy.typing import NDArray
 
 from outlay.core.cmdp import ModelError, TabularCMDP
 from outlay.ops.tabular import measure
+from outlay.simulators.city import COUPONS
+from outlay.simulators.city_truth import CityResponse, CityTruth
 
 
 class OneDay(NamedTuple):
@@ -61,6 +63,16 @@ def one_day_points(cmdp: TabularCMDP) -> OneDay:
             prices.append(price)
     measurements = np.array([measure(cmdp, policy) for policy in policies])
     return OneDay(measurements, np.array(policies), np.array(prices))
+
+
+def one_day_city(truth: CityTruth, price: float) -> CityResponse:
+    """The 1-day allocator of a city at one price, with true responses."""
+    net = truth.worth[:, None] - price * COUPONS[:, None, None]  # [A, T, 1]
+
+    def choose(p: NDArray[np.float64]) -> NDArray[np.int8]:
+        return np.asarray((p * net[..., None, None]).argmax(axis=0), np.int8)
+
+    return truth.value(choose)
 
 
 def constant_points(cmdp: TabularCMDP) -> NDArray[np.float64]:

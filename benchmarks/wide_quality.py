@@ -33,6 +33,7 @@ import numpy as np
 import outlay
 from city_peers import Learners, peer, write_log
 from city_quality import BUDGETS, PRICES, Result, learned, of_mixtures, table
+from myopic import one_day_city
 from outlay.core.transitions import Transitions
 from outlay.learning.screening import screen
 from outlay.ops.mixture_lp import value_at
@@ -64,7 +65,8 @@ def one_log(
         world.city.write(kept)
         curve = optimum(kept)
         budgets = np.linspace(0, curve.constants[:, 1].max(), BUDGETS + 2)[1:-1]
-        rule = np.array([[r.reward, r.cost] for r in map(truth.one_day, PRICES * curve.constants[:, 0].max())])
+        myopic = (one_day_city(truth, price) for price in PRICES * curve.constants[:, 0].max())
+        rule = np.array([[each.reward, each.cost] for each in myopic])
         at = np.clip(budgets, rule[:, 1].min(), rule[:, 1].max())
         share = [curve.captured(value_at(rule, cost), cost) for cost in at]
         yield Result("wide", seed, "1-day rule, true responses", 0.0, budgets.tolist(), share,

@@ -6,6 +6,7 @@ import pyarrow.parquet as pq
 import pytest
 from typer.testing import CliRunner
 
+from myopic import one_day_city
 from outlay.cli.main import app
 from outlay.core.campaign import Campaign
 from outlay.core.errors import FolderError, OutlayError
@@ -117,7 +118,7 @@ def test_no_policy_is_above_the_bound(truth: CityTruth) -> None:
     assert best.reward - PRICE * best.cost == pytest.approx(best.bound, abs=1e-4)
     again = truth.value(lambda _: best.actions)
     assert (again.reward, again.cost) == pytest.approx((best.reward, best.cost), abs=1e-4)
-    tried = [truth.value(constant(a)) for a in range(5)] + [truth.one_day(price) for price in (0.05, PRICE, 0.2)]
+    tried = [truth.value(constant(a)) for a in range(5)] + [one_day_city(truth, price) for price in (0.05, PRICE, 0.2)]
     for policy in tried:
         assert policy.reward - PRICE * policy.cost < best.bound
     old = PolicyValues(truth, users=3000)(None)
@@ -126,7 +127,7 @@ def test_no_policy_is_above_the_bound(truth: CityTruth) -> None:
 
 def test_with_no_tomorrow_the_one_day_rule_is_best() -> None:
     truth = CityTruth(City(discount=0.0))
-    best, rule = truth.best_response(PRICE), truth.one_day(PRICE)
+    best, rule = truth.best_response(PRICE), one_day_city(truth, PRICE)
     assert (best.reward, best.cost) == pytest.approx((rule.reward, rule.cost))
 
 

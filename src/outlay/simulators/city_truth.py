@@ -3,7 +3,6 @@
     truth = CityTruth(City(slow=True))
     truth.constants()                    # [A, 2] reward and cost of every constant coupon
     truth.best_response(0.1)             # maximises reward − 0.1 · cost
-    truth.one_day(0.1)                   # the rule that does so one day ahead, with true responses
     truth.curve()                        # the optimum for every budget
     optimum(folder)                      # the same for a simulated campaign, cached in its folder
 
@@ -208,15 +207,6 @@ class CityTruth:
         """Return `[A, 2]` reward and cost of every constant coupon."""
         responses = [self.value(lambda p, a=action: np.full(p.shape[1:], a, np.int8)) for action in range(len(COUPONS))]  # type: ignore[misc]
         return np.array([(one.reward, one.cost) for one in responses])
-
-    def one_day(self, price: float) -> CityResponse:
-        """Return the policy that maximises the day's reward − price · cost, with true responses."""
-        net = self.worth[:, None] - price * COUPONS[:, None, None]  # [A, T, 1]
-
-        def choose(p: Floats) -> NDArray[np.int8]:
-            return np.asarray((p * net[..., None, None]).argmax(axis=0), np.int8)
-
-        return self.value(choose)
 
     def value(self, choose: Choose) -> CityResponse:
         """Compute the exact value of a policy that depends on the state and the day's responses."""
