@@ -44,8 +44,9 @@ def load_bundle(path: str | Path, *, threads: int = 1, shared: Path | None = Non
     if manifest["campaign"]["train"].get("encoder", "none") != "none":
         raise BundleError(
             "its networks read past days through an encoder (train.encoder), which outlay no longer has.",
-            file=folder, way_out="Train it again without train.encoder; networks read lags as numbers.",
-        )  # fmt: skip
+            file=folder,
+            way_out="Train it again without train.encoder; networks read lags as numbers.",
+        )
     vocabulary = read_file(folder, VOCABULARY, manifest)
     files = dict.fromkeys(entry["file"] for entry in manifest["members"])  # members may share a network
     sessions = {name: open_session(verified(folder, name, manifest), threads) for name in files}
