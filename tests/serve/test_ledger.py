@@ -882,14 +882,14 @@ def test_a_postgres_that_was_read_only_for_a_while_is_written_again(begun: str, 
         ledger._writer.close()
     else:
         ledger._writer.execute(b"set default_transaction_read_only = on")
-    for write in (ledger.touch, lambda: given(ledger, "r2")):
+    for write in (lambda: ledger.touch("coupons"), lambda: given(ledger, "r2")):
         with pytest.raises(LedgerError, match="read-only") as caught:
             write()
         assert not isinstance(caught.value, UndecidedError)
     assert total(ledger) == (100, 0)
     with psycopg.connect(url, autocommit=True, options="-c default_transaction_read_only=off") as database:
         database.execute(f"alter database {name} reset default_transaction_read_only".encode())
-    ledger.touch()
+    ledger.touch("coupons")
     given(ledger, "r2")
     assert ledger.check() == []
     ledger.close()
@@ -927,7 +927,7 @@ def test_a_commit_without_an_answer_is_called_undecided_and_a_repetition_tells(l
 def test_touching_changes_nothing(ledger: Ledger) -> None:
     given(ledger)
     before = ledger.totals("coupons")
-    ledger.touch()
+    ledger.touch("coupons")
     assert ledger.totals("coupons") == before
 
 

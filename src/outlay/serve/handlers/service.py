@@ -81,9 +81,9 @@ class Service:
         return await self.call(self.ledger.totals, self.state.loaded.campaign)
 
     async def check_writable(self) -> None:
-        """Commit a write that changes nothing; concurrent calls share one such write. Raises as `call`."""
+        """Commit a write that changes nothing, as a decision would; all callers share one. Raises as `call`."""
         if self._touch is None or self._touch.done():
-            self._touch = asyncio.ensure_future(asyncio.to_thread(self.ledger.touch))
+            self._touch = asyncio.ensure_future(asyncio.to_thread(self.ledger.touch, self.state.loaded.campaign))
             self._touch.add_done_callback(lambda done: done.cancelled() or done.exception())  # if nobody awaits it
         async with asyncio.timeout(self.state.config.ledger_seconds):
             await asyncio.shield(self._touch)

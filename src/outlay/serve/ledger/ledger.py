@@ -199,8 +199,11 @@ class Ledger(Protocol):
         """
         ...
 
-    def touch(self) -> None:
-        """Commit a write that changes nothing. Raises LedgerError if the ledger can be read but not written."""
+    def touch(self, campaign: str) -> None:
+        """Commit a write that changes nothing, under the lock that decisions need.
+
+        Raises LedgerError if the campaign's decisions cannot be written now.
+        """
         ...
 
     def check(self) -> list[str]:

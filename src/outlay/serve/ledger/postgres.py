@@ -6,6 +6,10 @@ There is one set-based statement per table, whatever the size of the group. READ
 campaign's row is locked, every statement sees what the previous holder committed. The tables are in the schema
 `outlay`.
 
+A server that stands still in a transaction would keep the campaign's row, and with it all others, for ever. So every
+transaction tells the database for how long it may wait (`IDLE`); after that it is rolled back and its connection ends.
+When the server goes on, its transaction fails, and its callers are told to ask again.
+
 Nothing outlives a transaction: no setting, no prepared statement, no lock. A pooler such as PgBouncer may give every
 transaction another session, and give ours to others.
 """
@@ -31,16 +35,24 @@ from outlay.serve.ledger.tables import DECISION, SqlTable
 PLACE = "the PostgreSQL ledger"
 NOW = "(extract(epoch from clock_timestamp()) * 1000)::bigint"
 WAIT = 5  # seconds for a connection, a lock or a statement, until the ledger counts as unreachable
+IDLE = 2  # seconds that a server may leave a transaction waiting; the database then takes it, and its locks, away
+READING = 60  # the same for one that only reads: it blocks nobody, but keeps old rows from being cleaned up
+# A database whose machine is gone, or whose network is, is noticed after 2 + 3 · 1 seconds.
+ALIVE = {"keepalives": 1, "keepalives_idle": 2, "keepalives_interval": 1, "keepalives_count": 3}
 
 # The planner does not know how fast a new ledger grows: plans made for empty tables must not scan them later.
 _BY_INDEX = "set local enable_seqscan = off; set local enable_hashjoin = off; set local enable_mergejoin = off;"
 _IN_ORDER = f"{_BY_INDEX} set local enable_bitmapscan = off; set local enable_sort = off"
+# Against servers that stand still or are gone: one that sends nothing, and (TCP) one that takes nothing.
+_ENDS = "set local idle_in_transaction_session_timeout = '{}s'; set local tcp_user_timeout = '{}s';"
 _HERE = "set local search_path = outlay; set local jit = off;"
-_READ = f"begin isolation level repeatable read; {_HERE}"
-_LOOK = f"{_READ} {_BY_INDEX} set local statement_timeout = '{WAIT}s'"
+_ROWS = f"begin isolation level repeatable read; {_HERE}"
+_READ = f"{_ROWS} {_ENDS.format(READING, READING)}"
+_LIMITS = f"{_BY_INDEX} {_ENDS.format(IDLE, WAIT)} set local statement_timeout = '{WAIT}s';"
+_LOOK = f"{_ROWS} {_LIMITS}"
 _WRITE = f"""
-    begin isolation level read committed; {_HERE} {_BY_INDEX} set local synchronous_commit = on;
-    set local lock_timeout = '{WAIT}s'; set local statement_timeout = '{WAIT}s'
+    begin isolation level read committed; {_HERE} {_LIMITS} set local synchronous_commit = on;
+    set local lock_timeout = '{WAIT}s'
 """
 
 # Values travel as one JSON array of rows: psycopg writes 23 arrays at 20 µs a row, msgspec this at 3.
@@ -129,8 +141,9 @@ class PostgresLedger(SqlLedger):
 
     def _connect(self) -> Connection:
         return psycopg.connect(
-            self._url, autocommit=True, connect_timeout=WAIT, tcp_user_timeout=WAIT * 1000, prepare_threshold=None
-        )
+            self._url, autocommit=True, connect_timeout=WAIT, tcp_user_timeout=WAIT * 1000, prepare_threshold=None,
+            **ALIVE,
+        )  # fmt: skip
 
 
 class _PostgresTransaction:

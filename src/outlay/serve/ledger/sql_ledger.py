@@ -192,11 +192,12 @@ class SqlLedger(ABC):
         with self._looking() as tx:
             return repository.past(tx, campaign, set(users), first, until)
 
-    def touch(self) -> None:
-        """Commit a write that changes nothing. Raises LedgerError if the ledger can be read but not written."""
+    def touch(self, campaign: str) -> None:
+        """Commit a write that changes nothing, under the lock that decisions need."""
         with self._writing() as tx:
-            for step in (1, -1):  # SQLite writes no page that is unchanged
-                tx.run("update ledger_format set version = version + ?", step)
+            campaign_rows.states(tx, {campaign}, self.lock)
+            for _ in range(2):  # SQLite writes no page that is unchanged
+                tx.run("update campaign set paused = not paused where name = ?", campaign)
 
     def check(self) -> list[str]:
         """Compare counters, reservations and caps with the sums of the rows; return one line per discrepancy."""

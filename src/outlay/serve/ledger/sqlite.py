@@ -1,8 +1,9 @@
 """The ledger in one SQLite file: the default, for one machine.
 
 With a write-ahead log and synchronous=FULL, what is committed survives a crash of the machine. One connection writes at
-a time, across all processes; the others wait for it, at most `WAIT` seconds. Readers never wait. Not for network file
-systems, whose locks are unreliable.
+a time, across all processes; the others wait for it, at most `WAIT` seconds. A process that stands still while it writes
+stops all others, since SQLite takes no lock away. Readers never wait. Not for network file systems, whose locks are
+unreliable.
 
 The log is copied back into the file by a thread of its own (`Checkpoints`), so that no commit waits for it:
 
@@ -126,7 +127,7 @@ class SqliteLedger(SqlLedger):
                     way_out="Restart the server.",
                 )
             self._checkpoints.finish(self._writer)
-            _begin_writing(self._writer)
+            _begin_writing(self._writer, self.path)
             with _transaction(self._writer, self.path, self.clock) as tx:
                 if self._prepared:
                     _move_anchor(tx)
@@ -203,7 +204,7 @@ def _identity(path: Path) -> tuple[int, int] | None:
     return status.st_dev, status.st_ino
 
 
-def _begin_writing(connection: sqlite3.Connection) -> None:
+def _begin_writing(connection: sqlite3.Connection, path: Path) -> None:
     """Begin a writing transaction; wait for other processes if necessary.
 
     SQLite's own waiting backs off to 100 ms, so that a process that writes without pause starves the others for
@@ -215,8 +216,14 @@ def _begin_writing(connection: sqlite3.Connection) -> None:
             connection.execute("begin immediate")
             return
         except sqlite3.OperationalError as error:
-            if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() > until:
+            if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY:
                 raise
+            if time.monotonic() > until:
+                raise LedgerError(
+                    f"another process has been writing to it for {WAIT:g} seconds.", file=path,
+                    way_out="If it stands still (SIGSTOP, a debugger, a paused container), let it go on or end it; "
+                    f"fuser {path} names it.",
+                ) from error  # fmt: skip
         time.sleep(POLL)
 
 

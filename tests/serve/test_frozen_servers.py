@@ -1,0 +1,203 @@
+"""A server that stands still in the middle of a transaction: SIGSTOP, a debugger, a paused machine."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, suppress
+from pathlib import Path
+
+import ledger_waits
+import psutil  # type: ignore[import-untyped]
+import psycopg
+import pytest
+from small_ledgers import new_url, proposal
+from small_processes import HERE, RESERVES, outlay_serve
+from small_servers import request
+
+from outlay.bundles.decide import Bundle
+from outlay.serve.ledger import sqlite
+from outlay.serve.ledger.backends import open_ledger
+from outlay.serve.ledger.caps import Caps
+from outlay.serve.ledger.ledger import Ledger, LedgerError
+from outlay.serve.ledger.sqlite import SqliteLedger
+from patience import PATIENCE, wait_until
+
+# Stops itself while it holds the campaign, in `what`. Then it tells what came of it, and tries again.
+STANDS_STILL = f"""
+import os, signal, sys
+sys.path[:0] = ["{HERE}", "{HERE.parent}", "{HERE.parents[1] / "benchmarks"}"]
+import ledger_waits
+from small_ledgers import proposal
+from outlay.serve.ledger import postgres, sql_ledger
+from outlay.serve.ledger.backends import open_ledger
+from outlay.serve.ledger.ledger import LedgerError
+
+def stopping(function):
+    def stopped(*values):
+        found = function(*values)
+        os.kill(os.getpid(), signal.SIGSTOP)
+        return found
+    return stopped
+
+_, url, what = sys.argv
+postgres._WRITE = ledger_waits.WRITE
+ledger = open_ledger(url)
+place, name = {{"record": (sql_ledger, "admit"), "caps": (sql_ledger.campaign_rows, "set_caps")}}[what]
+own = getattr(place, name)
+setattr(place, name, stopping(own))
+do = {{
+    "record": lambda: ledger.record([proposal("frozen")])[0].status,
+    "caps": lambda: ledger.change_caps("coupons", lambda caps: caps),
+}}[what]
+try:
+    print(do(), flush=True)
+except LedgerError:
+    print("nothing", flush=True)
+setattr(place, name, own)
+for _ in range(100):  # this machine may be slower than the limits for users
+    try:
+        print(ledger.record([proposal("frozen")])[0].status, flush=True)
+        break
+    except LedgerError:
+        pass
+"""
+Start = Callable[[str, str], subprocess.Popen[str]]
+
+
+@pytest.fixture
+def frozen() -> Iterator[Start]:
+    """Starts a process that stands still on the ledger at a URL."""
+    with ExitStack() as stack:
+
+        def start(url: str, what: str = "record") -> subprocess.Popen[str]:
+            command = [sys.executable, "-c", STANDS_STILL, url, what]
+            process = stack.enter_context(subprocess.Popen(command, stdout=subprocess.PIPE, text=True))
+            stack.callback(process.kill)
+            wait_until(lambda: _stands_still(process))
+            return process
+
+        yield start
+
+
+def _stands_still(process: subprocess.Popen[str]) -> bool:
+    assert process.poll() is None, "it has ended"
+    return bool(psutil.Process(process.pid).status() == psutil.STATUS_STOPPED)
+
+
+def _awake(process: subprocess.Popen[str]) -> list[str]:
+    """What it says once it may go on."""
+    process.send_signal(signal.SIGCONT)
+    return process.communicate(timeout=PATIENCE)[0].split()
+
+
+def _ledger(url: str) -> Ledger:
+    ledger = open_ledger(url)
+    ledger.set_caps("coupons", Caps(total=10_000))
+    return ledger
+
+
+@pytest.mark.parametrize("what", ["record", "caps"])
+def test_postgres_takes_the_lock_from_a_server_that_stands_still(tmp_path: Path, frozen: Start, what: str) -> None:
+    url = new_url("postgres", tmp_path)
+    ledger = _ledger(url)
+    process = frozen(url, what)
+    assert ledger.record([proposal("other")])[0].status == "new"
+    ledger.touch("coupons")
+    ledger.pause("coupons")
+    ledger.resume("coupons")
+    assert _stands_still(process)
+    assert ledger.totals("coupons").total.reserved == 100
+    assert _awake(process) == ["nothing", "new"]  # never what its lost transaction would have answered
+    assert ledger.totals("coupons").total.reserved == 200
+    assert ledger.check() == []
+    ledger.close()
+
+
+def test_a_file_stays_with_a_process_that_stands_still_and_every_other_says_so(
+    tmp_path: Path, frozen: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url = new_url("sqlite", tmp_path)
+    ledger = _ledger(url)
+    process = frozen(url)
+    monkeypatch.setattr(sqlite, "WAIT", 0.1)
+    for write in (lambda: ledger.touch("coupons"), lambda: ledger.record([proposal("other")])):
+        with pytest.raises(LedgerError, match="another process has been writing to it"):
+            write()
+    assert ledger.totals("coupons").total.reserved == 0
+    assert _awake(process) == ["new", "replay"]
+    monkeypatch.undo()
+    ledger.touch("coupons")
+    assert ledger.record([proposal("other")])[0].status == "new"
+    assert ledger.totals("coupons").total.reserved == 200
+    assert isinstance(ledger, SqliteLedger)
+    ledger.close()
+
+
+def test_one_server_that_stands_still_does_not_stop_the_campaign(bundle: Bundle, tmp_path: Path) -> None:
+    """Stopped under load, in a transaction that holds the campaign: the other goes on, and so does it afterwards."""
+    url = new_url("postgres", tmp_path)
+    limits = {"outlay.serve.ledger.postgres:_WRITE": ledger_waits.WRITE}
+    config = f"ledger_seconds = 1{RESERVES}"  # an answer may be 503 at any time
+    with (
+        outlay_serve(bundle.folder, url, tmp_path, "--cap", "60", config=config, limits=limits) as one,
+        outlay_serve(bundle.folder, url, tmp_path, "--cap", "60", config=config) as two,
+        psycopg.connect(url, autocommit=True) as database,
+    ):
+
+        def holds() -> bool:
+            sql = b"""select 1 from pg_locks join pg_stat_activity using (pid)
+                where state = 'idle in transaction' and locktype = 'transactionid' and granted"""
+            return database.execute(sql).fetchone() is not None
+
+        def again(server: str) -> bool:
+            answer = {"one": one, "two": two}[server].post("/v1/decisions", request(1, eligible=[3]))
+            assert answer.status_code in {200, 503}, answer.text
+            return answer.status_code == 200
+
+        wait_until(lambda: again("one"))
+        with ExitStack() as stack:
+            stack.callback(lambda: psutil.Process(one.popen.pid).resume())
+            asking = stack.enter_context(
+                subprocess.Popen([sys.executable, "-c", _ASKS, one.url], stderr=subprocess.DEVNULL)
+            )
+            stack.callback(asking.kill)
+
+            def caught() -> bool:
+                psutil.Process(one.popen.pid).suspend()
+                with suppress(AssertionError):
+                    if _soon(holds):
+                        return True
+                psutil.Process(one.popen.pid).resume()
+                return False
+
+            wait_until(caught)
+            asking.kill()
+            wait_until(lambda: again("two"))
+            wait_until(lambda: two.post("/v1/admin/pause", None).status_code == 200)
+            wait_until(lambda: two.get("/v2/health/ready").status_code == 200)
+            assert psutil.Process(one.popen.pid).status() == psutil.STATUS_STOPPED
+        wait_until(lambda: two.post("/v1/admin/resume", None).status_code == 200)
+        wait_until(lambda: again("one"))
+        wait_until(lambda: one.get("/v2/health/ready").status_code == 200)
+        ledger = open_ledger(url)
+        assert ledger.totals("coupons").total.reserved <= 6000
+        assert ledger.check() == []
+        ledger.close()
+
+
+_ASKS = """
+import itertools, sys
+import httpx
+with httpx.Client(base_url=sys.argv[1], headers={"Authorization": "Bearer secret"}, trust_env=False) as http:
+    for number in itertools.count(1000):
+        body = {"request_id": f"r{number}", "user_id": number, "features": {"level": 1, "city": "Ulm", "spend": 12.5}}
+        http.post("/v1/decisions", json=body, timeout=600)
+"""
+
+
+def _soon(look: Callable[[], bool]) -> bool:
+    """Whether it is so, twice: a moment is not enough."""
+    return look() and look()
