@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from outlay.serve.ledger.campaigns import columns_by_table, prepare, read_clock
 from outlay.serve.ledger.clock import LedgerClock
-from outlay.serve.ledger.ledger import LedgerError, UndecidedError
+from outlay.serve.ledger.ledger import LedgerError, NoLedgerError, UndecidedError
 from outlay.serve.ledger.sql_ledger import SqlLedger
 from outlay.serve.ledger.tables import SqlTable
 
@@ -41,7 +41,7 @@ def database(url: str) -> Database:
 
 def open_url(url: str, *, create: bool) -> MemoryLedger:
     if not create and url not in _databases:
-        raise LedgerError("there is no such ledger.", file=url)
+        raise NoLedgerError("there is no such ledger.", file=url)
     return MemoryLedger(url)
 
 
@@ -105,7 +105,7 @@ class _Transaction:
 
     def insert(self, table: SqlTable, rows: Sequence[tuple[Any, ...]], otherwise: str = "") -> None:
         values = ", ".join("?" * len(table.columns))
-        self._connection.executemany(f"insert into {table.name} values ({values}) {otherwise}", rows)
+        self._connection.executemany(f"insert into {table.name} ({table.names}) values ({values}) {otherwise}", rows)
 
     def move(self, positions: Sequence[tuple[str, int, int, int, str]]) -> None:
         sql = "update decision set state = ?, held = ?, paid = ?, excess = ? where decision_id = ?"

@@ -109,7 +109,7 @@ def test_a_ledger_that_goes_away_between_two_questions_of_a_worker_that_starts_i
     first = SqliteLedger(path)
     agree_settings(first, prepare_bundle(bundle.folder, config), config)
     first.close()
-    monkeypatch.setattr("outlay.serve.application.open_ledger", lambda _url: Away(path))
+    monkeypatch.setattr("outlay.serve.application.open_ledger", lambda _url, **_create: Away(path))
 
     async def start() -> tuple[str, ...]:
         app = application(ServerOptions(bundle.folder, f"sqlite:///{path}", config))

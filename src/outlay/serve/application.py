@@ -141,7 +141,7 @@ def _loaded(options: ServerOptions) -> LoadedBundle:
     try:
         return prepare(options.bundle)
     except OutlayError:
-        with closing(open_ledger(options.ledger)) as ledger:
+        with closing(open_ledger(options.ledger, create=False)) as ledger:
             kept = ledger.config(options.campaign)
         if kept is None or not kept.bundle or Path(kept.path) == options.bundle.absolute():
             raise
@@ -166,7 +166,7 @@ async def _reach_ledger(url: str, state: ServingState) -> tuple[Ledger, Clock]:
 
 
 def _open_ledger(url: str, state: ServingState) -> tuple[Ledger, Clock]:
-    ledger = open_ledger(url)
+    ledger = open_ledger(url, create=False)  # the launcher has created it: if it is gone, a new one would be empty
     try:
         state.declare_kinds(ledger)
         return ledger, clock_of(ledger, state.loaded.campaign, state.config.timezone)

@@ -1,4 +1,4 @@
-"""Starting a server: whatever can be wrong is found before the port opens; then one process serves it, or several do.
+"""Starting a server: whatever can be wrong is found before anything is written; then one process serves, or several do.
 
 serve(ServerOptions(bundle="run/bundle", ledger="sqlite:///ledger.db", config=ServeConfig(...)))
 """
@@ -14,7 +14,7 @@ import socket
 import tempfile
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +30,7 @@ from outlay.serve.experiment.rehearsal import check_rehearsal, clock_with, new_r
 from outlay.serve.http.connections import Connection
 from outlay.serve.ledger.backends import open_ledger
 from outlay.serve.ledger.clock import TOLERANCE
-from outlay.serve.ledger.ledger import Ledger
+from outlay.serve.ledger.ledger import Ledger, NoLedgerError
 from outlay.serve.shared_settings import agree_settings
 
 BACKLOG = 2_048  # connections that wait to be accepted
@@ -67,8 +67,8 @@ def serve(options: ServerOptions, say: Callable[[str], None] = lambda _words: No
     with _worker_folder(options) as folder:
         if folder is not None:
             options = dataclasses.replace(options, shared=folder / "vocabularies")
-        options, bundle, notices = _checked(options)
-        with listening(options.host, options.port) as listener:
+        options, bundle, listener, notices = _started(options)
+        with listener:
             options = dataclasses.replace(options, port=listener.getsockname()[1])
             say(f"bundle {bundle} on http://{options.host}:{options.port}")
             for line in notices:
@@ -90,34 +90,59 @@ def _worker_folder(options: ServerOptions) -> Iterator[Path | None]:
         yield Path(folder)
 
 
-def _checked(options: ServerOptions) -> tuple[ServerOptions, str, list[str]]:
-    """Return the options to serve with, the bundle and its campaign in words, and what the operator should know.
+def _started(options: ServerOptions) -> tuple[ServerOptions, str, socket.socket, list[str]]:
+    """Check what is to be served, open the port, and bring the settings into the ledger.
+
+    The ledger comes last, in one transaction: a start that is refused has changed nothing. One that does not exist yet
+    is created only if an empty one in its place would have agreed.
 
     The bundles that it loads are gone when it returns: the launcher of workers does not need them.
+
+    Returns:
+        The options to serve with, the bundle and its campaign in words, the port, and what the operator should know.
     """
     loaded = prepare_bundle(options.bundle, options.config, history=options.history, shared=options.shared)
-    zone = options.config.timezone
-    with closing(open_ledger(options.ledger)) as ledger:
-        notices = []
-        if options.change and abs(ledger.clock.ahead()) > TOLERANCE:
-            ledger.forget_clock()
-        elif not options.change and (active := _in_service(ledger, loaded, options)) is not loaded:
+    notices: list[str] = []
+    with ExitStack() as stack:
+        try:
+            ledger = stack.enter_context(closing(open_ledger(options.ledger, create=False)))
+        except NoLedgerError:
+            folder = stack.enter_context(tempfile.TemporaryDirectory())
+            ledger = stack.enter_context(closing(open_ledger(f"sqlite:///{folder}/ledger.db")))
+            _agreed(ledger, options, loaded, options.load_experiment(loaded))
+        if not options.change and (active := _in_service(ledger, loaded, options)) is not loaded:
             notices = [
                 f"the ledger's servers serve bundle {active.bundle.id} ({active.path}), and so does this one instead "
                 f"of {options.bundle}. To put that into service on all of them, start with --change-settings."
             ]
             loaded, options = active, dataclasses.replace(options, bundle=active.path)
-        trial = options.load_experiment(loaded)
-        _check_history(options, loaded, trial)
+    trial = options.load_experiment(loaded)
+    _check_history(options, loaded, trial)
+    listener = listening(options.host, options.port)
+    try:
+        with closing(open_ledger(options.ledger)) as ledger:
+            notices += _agreed(ledger, options, loaded, trial)
+    except BaseException:
+        listener.close()
+        raise
+    options = dataclasses.replace(options, campaign=loaded.campaign)
+    return options, f"{loaded.bundle.id} of campaign {loaded.campaign}", listener, notices
+
+
+def _agreed(ledger: Ledger, options: ServerOptions, loaded: LoadedBundle, trial: ServedExperiment | None) -> list[str]:
+    """Bring settings, caps, bundle, test and rehearsal into the ledger, in one transaction. Return notices."""
+    zone = options.config.timezone
+    with ledger.together(loaded.campaign):
+        if options.change and abs(ledger.clock.ahead()) > TOLERANCE:
+            ledger.forget_clock()
         seconds, now = options.rehearse, ledger.clock.seconds()
         requested = None if seconds is None else new_rehearsal(seconds, zone, now)
         rehearsal = check_rehearsal(ledger, loaded.campaign, requested)
         clock = clock_with(ledger, rehearsal, zone)
-        notices += agree_settings(ledger, loaded, options.config, trial, clock, change=options.change)
+        notices = agree_settings(ledger, loaded, options.config, trial, clock, change=options.change)
         if rehearsal is not None:
             notices = [*note_rehearsal(ledger, loaded.campaign, rehearsal), *notices]
-    options = dataclasses.replace(options, campaign=loaded.campaign)
-    return options, f"{loaded.bundle.id} of campaign {loaded.campaign}", notices
+    return notices
 
 
 def worker() -> Router:

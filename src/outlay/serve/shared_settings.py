@@ -6,12 +6,15 @@ keeps the ledger's: a start with others is refused, unless it says that it chang
 Every setting of serve.toml is shared but `ledger_seconds` and `[limits]`, which are a server's own. Caps may have been
 changed since by an administrator, and what is not given stays: a cap differs if it is given, and is neither the
 ledger's nor the one that the ledger's servers were started with.
+
+All of it is one transaction: a start that is refused has changed nothing.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from typing import Any
 
 from msgspec.structs import replace
@@ -20,7 +23,7 @@ from outlay.core.errors import OutlayError
 from outlay.serve.clock import Clock
 from outlay.serve.config import ServeConfig
 from outlay.serve.deciding.decider import POLICY, RANDOM
-from outlay.serve.deciding.loaded_bundle import LoadedBundle, register_bundle
+from outlay.serve.deciding.loaded_bundle import LoadedBundle, check_money, register_bundle
 from outlay.serve.experiment.arms import ServedExperiment
 from outlay.serve.experiment.notes import check_experiment, other_live_experiments, record_experiment
 from outlay.serve.ledger.caps import CampaignConfig, Caps
@@ -55,18 +58,20 @@ def agree_settings(
         OutlayError: if the settings, the bundle or the test differ from the ledger's.
     """
     clock = clock or Clock(config.timezone, ledger.clock.seconds)
-    day = clock.day(now := clock.now())
-    soon = clock.day(now + NOTICE)
-    budgets = trial.budgets if trial is not None and check_experiment(ledger, trial, soon) else {}
-    notices = _agree(ledger, loaded, config, budgets, change=change)
-    notices += register_bundle(ledger, loaded, config, now)
-    if trial is not None:
-        record_experiment(ledger, trial, now)
-        notices += _experiment_notices(trial, ledger.totals(loaded.campaign).caps, loaded, day)
-    for other in other_live_experiments(ledger, loaded.campaign, None if trial is None else trial.name, day):
-        notices.append(
-            f"the test {other.meta.name!r} of this ledger is not served: its users are treated like all others."
-        )
+    with ledger.together(loaded.campaign):
+        day = clock.day(now := clock.now())
+        soon = clock.day(now + NOTICE)
+        check_money(ledger, loaded, config)
+        budgets = trial.budgets if trial is not None and check_experiment(ledger, trial, soon) else {}
+        notices = _agree(ledger, loaded, config, budgets, change=change)
+        notices += register_bundle(ledger, loaded, config, now)
+        if trial is not None:
+            record_experiment(ledger, trial, now)
+            notices += _experiment_notices(trial, ledger.totals(loaded.campaign).caps, loaded, day)
+        for other in other_live_experiments(ledger, loaded.campaign, None if trial is None else trial.name, day):
+            notices.append(
+                f"the test {other.meta.name!r} of this ledger is not served: its users are treated like all others."
+            )
     return notices
 
 
@@ -80,10 +85,15 @@ def differences(held: str, config: ServeConfig) -> list[str]:
     if not held:
         return []
     old, new = _flat(held), _flat(_shared(config))
-    return [
+    changed = [
         f"{name}: the ledger has {_in_words(old[name])}, and this server {_in_words(new[name])}"
         for name in sorted(new)
         if name not in CAPS and old[name] != new[name]
+    ]
+    unknown = sorted(name for name in old.keys() - new.keys() if old[name] is not None)
+    return changed + [
+        f"{name}: the ledger has {_in_words(old[name])}, and this version of outlay does not know it"
+        for name in unknown
     ]
 
 
@@ -115,7 +125,10 @@ def _agree(
         _check_budgets(budgets, caps.total, loaded)
         caps = replace(own_caps, total=caps.total, day=caps.day, arms={**caps.arms, **budgets})
         notices.extend(_cap_notices(caps, own_caps, loaded))
-        return replace(own, caps=caps, settings=_shared(config, kept.settings))
+        settings = _shared(config, kept.settings)
+        if kept.settings and _flat(kept.settings) == _flat(settings):
+            settings = kept.settings  # without keys that servers of an older outlay would not know
+        return replace(own, caps=caps, settings=settings)
 
     ledger.change_config(loaded.campaign, agreed)
     return notices
@@ -210,8 +223,10 @@ def _shared(config: ServeConfig, held: str = "") -> str:
 
 def _flat(settings: str) -> dict[str, Any]:
     """Return the settings by full name; keys that an earlier outlay did not know have their defaults."""
-    config = ServeConfig.parse(json.loads(settings))
-    return dict(_leaves(config.model_dump(mode="json", exclude=OWN), ""))
+    held, default = json.loads(settings), ServeConfig().model_dump(mode="json", exclude=OWN)
+    with suppress(OutlayError):  # a newer outlay may have written what is not valid here: it stays as it is
+        held = ServeConfig.parse(held).model_dump(mode="json", exclude=OWN)
+    return dict(_leaves(default, "")) | dict(_leaves(held, ""))
 
 
 def _leaves(table: Mapping[str, Any], before: str) -> Iterator[tuple[str, Any]]:

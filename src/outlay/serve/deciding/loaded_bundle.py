@@ -146,6 +146,23 @@ def prepare_bundle(
     return loaded
 
 
+def check_money(ledger: Ledger, loaded: LoadedBundle, config: ServeConfig) -> None:
+    """Raise OutlayError if an amount in the ledger, which is a number, would be of another currency or size."""
+    written = ledger.notes(loaded.campaign, SETTINGS)
+    if written and (minor := json.loads(written[-1].content)["minor"]) != config.minor:
+        raise OutlayError(
+            f"is {config.minor}, and the ledger counts {minor} minor units in one {loaded.money.unit}: its money would "
+            "change.",
+            file=config.path, where="minor", way_out=f"Write minor = {minor}, or use another ledger.",
+        )  # fmt: skip
+    for note in ledger.notes(loaded.campaign, BUNDLE)[-1:]:
+        if (unit := json.loads(note.content)["unit"]) != loaded.money.unit:
+            raise BundleError(
+                f"counts money in {loaded.money.unit}, and the ledger in {unit}: its money would change.",
+                file=loaded.path, way_out=f"Train it on a campaign whose unit is {unit}, or use another ledger.",
+            )  # fmt: skip
+
+
 def register_bundle(ledger: Ledger, loaded: LoadedBundle, config: ServeConfig, now: int) -> list[str]:
     """Note in the ledger which bundle and settings decide from now on. Return what the operator should know.
 
@@ -159,13 +176,8 @@ def register_bundle(ledger: Ledger, loaded: LoadedBundle, config: ServeConfig, n
         OutlayError: if the settings contradict what the ledger holds.
         LedgerError: if it cannot be reached or written.
     """
+    check_money(ledger, loaded, config)
     written = ledger.notes(loaded.campaign, SETTINGS)
-    if written and (minor := json.loads(written[-1].content)["minor"]) != config.minor:
-        raise OutlayError(
-            f"is {config.minor}, and the ledger counts {minor} minor units in one {loaded.money.unit}: its money would "
-            "change.",
-            file=config.path, where="minor", way_out=f"Write minor = {minor}, or use another ledger.",
-        )  # fmt: skip
     if config.plan is not None and ledger.totals(loaded.campaign).caps.total is None:
         raise OutlayError(
             "there is no total cap, so there is no money to plan.", file=config.path, where="plan",

@@ -23,7 +23,7 @@ from outlay.serve.handlers.outcomes import OutcomeHandler
 from outlay.serve.handlers.state import ServingState
 from outlay.serve.ledger.caps import Totals
 from outlay.serve.ledger.clock import TOLERANCE
-from outlay.serve.ledger.ledger import Ledger
+from outlay.serve.ledger.ledger import Ledger, LedgerError
 
 INTERVAL = 1.0  # seconds between two rounds of maintenance
 REPEAT = 1.0  # seconds until the same line may be logged again
@@ -52,6 +52,7 @@ class Service:
         self._repeats = RepeatFilter()
         self._touch: asyncio.Future[None] | None = None
         self._logged: list[str] = []  # troubles that are in the log already
+        self._failed: dict[str, str] = {}  # tasks of maintenance that what the ledger holds keeps from working
         log.addFilter(self._repeats)
         state.set_pacers(ledger)
         self.decisions = DecisionHandler(state, ledger, clock, metrics)
@@ -65,7 +66,7 @@ class Service:
 
     def troubles(self) -> list[str]:
         """Return the reasons why the server is not ready; empty if it is."""
-        troubles = [words for words in (self.state.outdated, self.state.behind) if words]
+        troubles = [words for words in (self.state.outdated, self.state.behind, *self._failed.values()) if words]
         ahead = self.ledger.clock.ahead()
         if abs(ahead) > TOLERANCE:
             side = "ahead of" if ahead > 0 else "behind"
@@ -99,7 +100,7 @@ class Service:
         """Maintain the server every second, until cancelled."""
         while True:
             await asyncio.sleep(INTERVAL)
-            _attempt(self.metrics.features, self.state.loaded.decider.encoder)
+            self._attempt(self.metrics.features, self.state.loaded.decider.encoder)
             await asyncio.to_thread(self.maintain)
 
     async def load(self, path: str) -> LoadedBundle:
@@ -115,12 +116,25 @@ class Service:
     def maintain(self) -> None:
         """Do one round of maintenance; slow, so call it from a thread.
 
-        A failed task is logged, and the others still run.
+        A failed task is logged, and the others still run. If it fails at what the ledger holds, such as a test that
+        only a newer version can read, the server is not ready until it succeeds.
         """
         now = self.clock.now()
         for task in (self._follow, self._update, self._release):  # releasing a whole day's reservations takes long
-            _attempt(task, now)
+            self._attempt(task, now)
         self.metrics.clock(self.ledger.clock.ahead() / 1000)
+
+    def _attempt(self, task: Callable[[T], object], value: T) -> None:
+        try:
+            task(value)
+            self._failed.pop(task.__name__, None)
+        except LedgerError as error:
+            log.error("maintenance of the server failed: %s", error)
+        except OutlayError as error:
+            log.error("maintenance of the server failed: %s", error)
+            self._failed[task.__name__] = str(error)
+        except Exception:  # maintenance has to continue: without it no reservation expires
+            log.exception("maintenance of the server failed")
 
     def _release(self, now: int) -> None:
         troubles = self.troubles()
@@ -165,12 +179,3 @@ class RepeatFilter(logging.Filter):
             return False
         self._recent[line] = now
         return True
-
-
-def _attempt(task: Callable[[T], object], value: T) -> None:
-    try:
-        task(value)
-    except OutlayError as error:  # of the ledger, or of the ledger's bundle
-        log.error("maintenance of the server failed: %s", error)
-    except Exception:  # maintenance has to continue: without it no reservation expires
-        log.exception("maintenance of the server failed")

@@ -23,7 +23,7 @@ from outlay.serve.deciding.loaded_bundle import LoadedBundle, prepare_bundle, re
 from outlay.serve.deciding.outcome_kinds import declared_outcome_kinds
 from outlay.serve.experiment.arms import ServedArm, ServedExperiment
 from outlay.serve.experiment.notes import follow_ramp
-from outlay.serve.ledger.caps import CampaignConfig, Caps
+from outlay.serve.ledger.caps import CampaignConfig
 from outlay.serve.ledger.ledger import Ledger, LedgerError
 from outlay.serve.pacing.budgets import arm_budget, outside_budget
 from outlay.serve.pacing.pacer import Pacer
@@ -143,8 +143,11 @@ class ServingState:
         with self._swap:
             if self.outdated:
                 raise OutlayError(self.outdated)
-            loaded = self._prepared(path, ledger, now)
-            _record_in_service(ledger, loaded)
+            loaded = self._prepared(path)
+            with ledger.together(loaded.campaign):
+                register_bundle(ledger, loaded, self.config, now)
+                _record_in_service(ledger, loaded, self.config)
+            self.declare_kinds(ledger)
             self.loaded, self.behind = loaded, ""
         return loaded
 
@@ -178,9 +181,11 @@ class ServingState:
             if not self._backoff.due(attempt, now):
                 return None
             try:
-                loaded = self._prepared(kept.path, ledger, now)
+                loaded = self._prepared(kept.path)
                 if loaded.bundle.id != kept.bundle:
                     raise BundleError(f"holds bundle {loaded.bundle.id}.", file=loaded.path)
+                register_bundle(ledger, loaded, self.config, now)
+                self.declare_kinds(ledger)
             except LedgerError:  # not the bundle's fault
                 raise
             except OutlayError as error:
@@ -193,15 +198,13 @@ class ServingState:
         finally:
             self._swap.release()
 
-    def _prepared(self, path: str | Path, ledger: Ledger, now: int) -> LoadedBundle:
-        """Return a bundle that fits the test and is registered in the ledger."""
+    def _prepared(self, path: str | Path) -> LoadedBundle:
+        """Return a bundle that fits the test."""
         loaded = prepare_bundle(
             path, self.config, campaign=self.loaded.campaign, history=self._history, shared=self._shared
         )
         if self.trial is not None:
             self.trial.check_fits(loaded)
-        register_bundle(ledger, loaded, self.config, now)
-        self.declare_kinds(ledger)
         return loaded
 
 
@@ -230,8 +233,12 @@ class Backoff:
         self._attempt, self._wait = None, 0
 
 
-def _record_in_service(ledger: Ledger, loaded: LoadedBundle) -> None:
+def _record_in_service(ledger: Ledger, loaded: LoadedBundle, config: ServeConfig) -> None:
     def changed(kept: CampaignConfig | None) -> CampaignConfig:
-        return replace(kept or CampaignConfig(caps=Caps()), bundle=loaded.bundle.id, path=str(loaded.path))
+        if kept is None:
+            raise LedgerError(f"the ledger has no campaign {loaded.campaign!r}.")
+        if others := differences(kept.settings, config):
+            raise OutlayError(f"the settings of the ledger have changed: {'; '.join(others)}.")
+        return replace(kept, bundle=loaded.bundle.id, path=str(loaded.path))
 
     ledger.change_config(loaded.campaign, changed)

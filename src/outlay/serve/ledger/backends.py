@@ -49,6 +49,7 @@ def open_ledger(url: str, *, create: bool = True) -> Ledger:
 
     Raises:
         OutlayError: if no backend knows the URL, the ledger's file cannot be written, or an extra is not installed.
+        NoLedgerError: if it does not exist and is not to be created.
         LedgerError: if the ledger cannot be opened, or is not an outlay ledger.
     """
     backend = next((backend for backend in BACKENDS.values() if url.startswith(backend.prefixes)), None)

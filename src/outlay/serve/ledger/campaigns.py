@@ -28,7 +28,8 @@ def prepare(tx: Transaction, existing: Mapping[str, Collection[str]], place: str
         short: as in `tables.create_statements`.
 
     Raises:
-        LedgerError: if the existing tables are not a ledger's, or of another version.
+        LedgerError: if the existing tables are not a ledger's, or of another version. Further tables and columns do
+            not matter: nothing reads or fills them.
     """
     if not existing:
         for statement in create_statements(short):
@@ -42,7 +43,7 @@ def prepare(tx: Transaction, existing: Mapping[str, Collection[str]], place: str
             f"it is a ledger of format {version}; this version of outlay reads format {FORMAT}.", file=place,
             way_out="Use the version of outlay that wrote it, or a newer one.",
         )  # fmt: skip
-    changed = [table.name for table in TABLES if set(table.columns) != set(existing.get(table.name, ()))]
+    changed = [table.name for table in TABLES if not set(table.columns) <= set(existing.get(table.name, ()))]
     if version == FORMAT and not changed:
         return
     unlike = f" with other columns in {', '.join(map(repr, changed))}" if version == FORMAT else ""
@@ -81,7 +82,7 @@ def states(tx: Transaction, names: Collection[str], lock: str = "") -> dict[str,
     for name, caps, paused, reading in tx.match(sql, [(name,) for name in names]):
         if not campaigns:
             tx.clock.take(reading, requested)
-        campaigns[name] = CampaignState(msgspec.json.decode(caps, type=Caps), bool(paused))
+        campaigns[name] = CampaignState(_caps(caps), bool(paused))
     if len(campaigns) < len(names):
         unknown = sorted(set(names) - set(campaigns))
         raise LedgerError(f"the ledger has no campaign {unknown[0]!r}.", way_out="Set its caps first.")
@@ -98,8 +99,17 @@ def config(tx: Transaction, campaign: str, lock: str = "") -> CampaignConfig | N
     """Return what a campaign's servers share; None if there is no such campaign yet."""
     for caps, *others in tx.read(f"select caps, settings, bundle, path from campaign where name = ? {lock}", campaign):
         if caps != NEW:
-            return CampaignConfig(caps=msgspec.json.decode(caps, type=Caps), **dict(zip(_CONFIG, others, strict=True)))
+            return CampaignConfig(caps=_caps(caps), **dict(zip(_CONFIG, others, strict=True)))
     return None
+
+
+def _caps(text: str) -> Caps:
+    """Return caps. Raises LedgerError if one of them is of a kind that is unknown here: it would limit nothing."""
+    try:
+        return msgspec.json.decode(text, type=Caps)
+    except msgspec.ValidationError as error:
+        raise LedgerError(f"the campaign has caps that this version of outlay does not know: {error}.",
+                          way_out="Use the version of outlay that set them.") from error  # fmt: skip
 
 
 def set_config(tx: Transaction, campaign: str, new: CampaignConfig) -> None:

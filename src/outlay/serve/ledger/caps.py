@@ -9,7 +9,7 @@ from msgspec import Struct, field
 from outlay.serve.ledger.records import check_amount, check_ids
 
 
-class Caps(Struct, frozen=True, kw_only=True):
+class Caps(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Hard limits of a campaign. Amounts are minor units, offers are decisions with an amount above 0; None: no limit.
 
     Attributes:

@@ -28,6 +28,7 @@ scope, with the caps as CHECK constraints).
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import AbstractContextManager
 from typing import Protocol
 
 from msgspec import Struct
@@ -41,6 +42,10 @@ from outlay.serve.ledger.records import DecisionFields, Outcome, OutcomeResult, 
 
 class LedgerError(OutlayError):
     """The ledger cannot be reached or written, or is not an outlay ledger. Nothing was written."""
+
+
+class NoLedgerError(LedgerError):
+    """There is no ledger, and none was to be created."""
 
 
 class UndecidedError(LedgerError):
@@ -151,6 +156,14 @@ class Ledger(Protocol):
 
     def change_config(self, campaign: str, change: Callable[[CampaignConfig | None], CampaignConfig]) -> CampaignConfig:
         """Replace what the campaign's servers share with what `change` returns, as `change_caps` does."""
+        ...
+
+    def together(self, campaign: str) -> AbstractContextManager[None]:
+        """Lock a campaign, and make this thread's calls within the block one transaction.
+
+        All that they write is on disk if the block ends normally, and none of it if it raises. They may be about this
+        campaign only; one that is new has to get its caps among them.
+        """
         ...
 
     def forget_clock(self) -> None:

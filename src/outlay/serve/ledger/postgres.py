@@ -28,11 +28,12 @@ from psycopg import Connection
 from outlay.serve.ledger.backends import check_password, without_password
 from outlay.serve.ledger.campaigns import columns_by_table, prepare, read_clock
 from outlay.serve.ledger.clock import HERE, LedgerClock, Machine
-from outlay.serve.ledger.ledger import LedgerError, UndecidedError
+from outlay.serve.ledger.ledger import LedgerError, NoLedgerError, UndecidedError
 from outlay.serve.ledger.sql_ledger import SqlLedger
 from outlay.serve.ledger.tables import DECISION, SqlTable
 
 PLACE = "the PostgreSQL ledger"
+SCHEMA = "the database's schema outlay"
 NOW = "(extract(epoch from clock_timestamp()) * 1000)::bigint"
 WAIT = 5  # seconds for a connection, a lock or a statement, until the ledger counts as unreachable
 IDLE = 2  # seconds that a server may leave a transaction waiting; the database then takes it, and its locks, away
@@ -60,14 +61,14 @@ _COLUMNS = ", ".join(f"row->>{position} as {name}" for position, name in enumera
 _KEYS = f"(select {_COLUMNS} from jsonb_array_elements(?::jsonb) as row)"
 
 
-def open_url(url: str, *, create: bool) -> PostgresLedger:  # noqa: ARG001
-    """Connect to the database at `url`. See `backends.open_ledger`; the tables are created if they are absent."""
+def open_url(url: str, *, create: bool) -> PostgresLedger:
+    """Connect to the database at `url`. See `backends.open_ledger`."""
     check_password(url)
-    return PostgresLedger(url)
+    return PostgresLedger(url, create=create)
 
 
 class PostgresLedger(SqlLedger):
-    """A `Ledger` in the database at `url`; its tables are created if they do not exist.
+    """A `Ledger` in the database at `url`; it is created if it does not exist and `create` is true.
 
     Raises:
         LedgerError: if the database cannot be reached, or holds a ledger of another format version.
@@ -75,25 +76,32 @@ class PostgresLedger(SqlLedger):
 
     lock = "for update"
 
-    def __init__(self, url: str, machine: Machine = HERE) -> None:
+    def __init__(self, url: str, machine: Machine = HERE, *, create: bool = True) -> None:
         self._url = url
         self.clock = LedgerClock(machine)
         self._turn = threading.Lock()
         self._writer: Connection | None = None
         self._closed = False
         try:
-            with self._writing() as tx:
+            with self._looking() as tx:
                 _check_encoding(tx)
-                tx.read("select pg_advisory_xact_lock(hashtext('outlay'))")  # servers that start together
-                tx.run("create schema if not exists outlay")
-                columns = tx.read(
-                    "select table_name, column_name from information_schema.columns where table_schema = 'outlay'"
-                )
-                prepare(tx, columns_by_table(columns), "the database's schema outlay")
+                if existing := _columns(tx):  # then no right is needed but those to its rows
+                    prepare(tx, existing, SCHEMA)
                 read_clock(tx)
+            if not existing and not create:
+                raise NoLedgerError("there is no ledger.", file=SCHEMA, where="LEDGER", way_out="Check the URL.")
+            if not existing:
+                self._create()
         except LedgerError:
             self.close()
             raise
+
+    def _create(self) -> None:
+        with self._writing() as tx:
+            tx.read("select pg_advisory_xact_lock(hashtext('outlay'))")  # servers that start together
+            if not tx.read("select 1 from pg_namespace where nspname = 'outlay'"):
+                tx.run("create schema outlay")
+            prepare(tx, _columns(tx), SCHEMA)
 
     def close(self) -> None:
         """Close the connections."""
@@ -163,7 +171,7 @@ class _PostgresTransaction:
         return self.read(sql.format(keys=_KEYS), _json(keys))
 
     def insert(self, table: SqlTable, rows: Sequence[tuple[Any, ...]], otherwise: str = "") -> None:
-        sql = f"insert into {table.name} {_select(table.columns.values())} {otherwise}"
+        sql = f"insert into {table.name} ({table.names}) {_select(table.columns.values())} {otherwise}"
         self._connection.execute(sql.encode(), [_json(rows)])
 
     def move(self, positions: Sequence[tuple[str, int, int, int, str]]) -> None:
@@ -192,6 +200,14 @@ def _transaction(connection: Connection, begin: str, clock: LedgerClock) -> Iter
         connection.execute("commit")
     except psycopg.Error as error:
         raise UndecidedError(f"{str(error).strip()}.", file=PLACE) from error
+
+
+def _columns(tx: _PostgresTransaction) -> dict[str, list[str]]:
+    """Return the tables that exist, each with its columns, whether or not this user may read them."""
+    sql = """select relname, attname from pg_attribute join pg_class on pg_class.oid = attrelid
+        join pg_namespace on pg_namespace.oid = relnamespace
+        where nspname = 'outlay' and relkind in ('r', 'p') and attnum > 0 and not attisdropped"""
+    return columns_by_table(tx.read(sql))
 
 
 def _check_encoding(tx: _PostgresTransaction) -> None:

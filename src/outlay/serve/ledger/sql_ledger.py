@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextvars import ContextVar
 
 from msgspec.structs import replace
 
@@ -25,6 +26,8 @@ from outlay.serve.ledger.tables import CHECKS
 
 BATCH = 1000  # reservations released in one transaction
 PAGE = 5000  # rows read in one transaction
+# The ledger whose calls in this thread take part in a transaction, and that transaction (`together`).
+_JOINED: ContextVar[tuple[object, Transaction | None]] = ContextVar("joined", default=(None, None))
 
 
 class SqlLedger(ABC):
@@ -45,12 +48,22 @@ class SqlLedger(ABC):
         """Begin as `_reading` does; a backend that can does so on a connection that it keeps."""
         return self._reading()
 
+    def _write(self) -> AbstractContextManager[Transaction]:
+        """Begin to write; or take part in the transaction that `together` began."""
+        owner, tx = _JOINED.get()
+        return nullcontext(tx) if tx is not None and owner is self else self._writing()
+
+    def _read(self) -> AbstractContextManager[Transaction]:
+        """Begin to read; or take part."""
+        owner, tx = _JOINED.get()
+        return nullcontext(tx) if tx is not None and owner is self else self._reading()
+
     def record(self, proposals: Sequence[Proposal]) -> list[Recorded]:
         """Decide and write a group in one transaction; return the answers in the order of the proposals."""
         if not proposals:
             return []
         jumps = self.clock.jumps
-        with self._writing() as tx:
+        with self._write() as tx:
             campaigns = campaign_rows.states(tx, {proposal.campaign for proposal in proposals}, self.lock)
             self._check_clock(jumps)
             stored = repository.answers(tx, {(proposal.campaign, proposal.request_id) for proposal in proposals})
@@ -65,7 +78,7 @@ class SqlLedger(ABC):
             return []
         ids = {event.decision_id for event in events}
         answers, kept, entries = [], [], []
-        with self._writing() as tx:
+        with self._write() as tx:
             campaigns = campaign_rows.states(tx, repository.campaigns_of(tx, ids), self.lock)
             positions = repository.positions(tx, ids)
             known = repository.events(tx, {(event.decision_id, event.kind, event.event_id) for event in events})
@@ -103,7 +116,7 @@ class SqlLedger(ABC):
 
     def change_caps(self, campaign: str, change: Callable[[Caps | None], Caps]) -> Caps:
         """Replace the caps with what `change` returns for them, in one transaction; return the new caps."""
-        with self._writing() as tx:
+        with self._write() as tx:
             config = campaign_rows.create_and_lock(tx, campaign, self.lock)
             before = None if config is None else config.caps
             caps = change(before)
@@ -112,12 +125,12 @@ class SqlLedger(ABC):
 
     def config(self, campaign: str) -> CampaignConfig | None:
         """Return what the campaign's servers share; None if there is no such campaign."""
-        with self._reading() as tx:
+        with self._read() as tx:
             return campaign_rows.config(tx, campaign)
 
     def change_config(self, campaign: str, change: Callable[[CampaignConfig | None], CampaignConfig]) -> CampaignConfig:
         """Replace what the campaign's servers share with what `change` returns, in one transaction; return it."""
-        with self._writing() as tx:
+        with self._write() as tx:
             before = campaign_rows.create_and_lock(tx, campaign, self.lock)
             after = change(before)
             if before is None or before.caps != after.caps:
@@ -125,9 +138,20 @@ class SqlLedger(ABC):
             campaign_rows.set_config(tx, campaign, after)
         return after
 
+    @contextmanager
+    def together(self, campaign: str) -> Iterator[None]:
+        """Lock a campaign, and make this thread's calls within the block one transaction."""
+        with self._write() as tx:
+            campaign_rows.create_and_lock(tx, campaign, self.lock)
+            before = _JOINED.set((self, tx))
+            try:
+                yield
+            finally:
+                _JOINED.reset(before)
+
     def forget_clock(self) -> None:
         """Set the ledger's clock to this machine's; no effect if the database has a clock of its own."""
-        with self._writing() as tx:
+        with self._write() as tx:
             tx.run("update clock set boot = '', ticks = 0, ts = 0")
             campaign_rows.read_clock(tx)
 
@@ -141,26 +165,26 @@ class SqlLedger(ABC):
 
     def note(self, campaign: str, note: Note) -> Note:
         """Store the note if its kind and key are free; return the note that is stored there, on disk."""
-        with self._writing() as tx:
+        with self._write() as tx:
             campaign_rows.states(tx, {campaign}, self.lock)
             return campaign_rows.add_note(tx, campaign, note)
 
     def notes(self, campaign: str, kind: str) -> list[Note]:
         """Return all notes of a kind, ordered by ts and key."""
-        with self._reading() as tx:
+        with self._read() as tx:
             campaign_rows.states(tx, {campaign})
             return campaign_rows.notes(tx, campaign, kind)
 
     def campaigns(self) -> list[str]:
         """Return the names of all campaigns, sorted."""
-        with self._reading() as tx:
+        with self._read() as tx:
             return sorted(name for (name,) in tx.read("select name from campaign"))
 
     def totals(self, campaign: str) -> Totals:
         """Return the campaign's money by scope."""
         sql = """select scope, key, day, reserved, settled, offers, decisions, granted, excess from counter
             where campaign = ? and scope in ('total', 'day', 'arm')"""
-        with self._reading() as tx:
+        with self._read() as tx:
             caps, paused = campaign_rows.states(tx, {campaign})[campaign]
             counters = {(scope, key, day): money for scope, key, day, *money in tx.read(sql, campaign)}
         days = sorted(int(day) for scope, _, day in counters if scope == "day")
@@ -180,7 +204,7 @@ class SqlLedger(ABC):
         """Yield decisions with after ≤ ts < until (epoch ms), ordered by id."""
         first, end = f"{max(after, 0):012x}", f"{max(until, 0):012x}"
         while True:
-            with self._reading() as tx:
+            with self._read() as tx:
                 page = repository.rows(tx, campaign, first, end, PAGE)
             yield from page
             if len(page) < PAGE:
@@ -194,14 +218,14 @@ class SqlLedger(ABC):
 
     def touch(self, campaign: str) -> None:
         """Commit a write that changes nothing, under the lock that decisions need."""
-        with self._writing() as tx:
+        with self._write() as tx:
             campaign_rows.states(tx, {campaign}, self.lock)
             for _ in range(2):  # SQLite writes no page that is unchanged
                 tx.run("update campaign set paused = not paused where name = ?", campaign)
 
     def check(self) -> list[str]:
         """Compare counters, reservations and caps with the sums of the rows; return one line per discrepancy."""
-        with self._reading() as tx:
+        with self._read() as tx:
             return [
                 f"{what}: {', '.join(map(str, row))}"
                 for what, sql in CHECKS.items()
@@ -215,7 +239,7 @@ class SqlLedger(ABC):
 
     def _release_batch(self, campaign: str, now: int, jumps: int) -> int | None:
         """Release a batch of expired reservations and return its size; None if there are none."""
-        with self._writing() as tx:
+        with self._write() as tx:
             campaign_rows.read_clock(tx)
             self._check_clock(jumps)
             sql = f"""select decision_id from decision
@@ -235,7 +259,7 @@ class SqlLedger(ABC):
         return len(entries)
 
     def _set_paused(self, campaign: str, paused: bool) -> None:
-        with self._writing() as tx:
+        with self._write() as tx:
             campaign_rows.states(tx, {campaign}, self.lock)
             campaign_rows.set_paused(tx, campaign, paused)
 

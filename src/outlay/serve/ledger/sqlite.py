@@ -1,9 +1,9 @@
 """The ledger in one SQLite file: the default, for one machine.
 
 With a write-ahead log and synchronous=FULL, what is committed survives a crash of the machine. One connection writes at
-a time, across all processes; the others wait for it, at most `WAIT` seconds. A process that stands still while it writes
-stops all others, since SQLite takes no lock away. Readers never wait. Not for network file systems, whose locks are
-unreliable.
+a time, across all processes; the others wait for it, at most `WAIT` seconds. A process that stands still while it
+writes stops all others, since SQLite takes no lock away. Readers never wait. Not for network file systems, whose locks
+are unreliable.
 
 The log is copied back into the file by a thread of its own (`Checkpoints`), so that no commit waits for it:
 
@@ -31,7 +31,7 @@ from outlay.core.errors import OutlayError
 from outlay.serve.ledger.backends import unknown_url
 from outlay.serve.ledger.campaigns import columns_by_table, prepare, read_clock
 from outlay.serve.ledger.clock import HERE, ClockAnchor, LedgerClock, Machine
-from outlay.serve.ledger.ledger import LedgerError, UndecidedError
+from outlay.serve.ledger.ledger import LedgerError, NoLedgerError, UndecidedError
 from outlay.serve.ledger.sql_ledger import SqlLedger
 from outlay.serve.ledger.tables import SqlTable
 
@@ -59,8 +59,8 @@ def open_url(url: str, *, create: bool) -> SqliteLedger:
     if path.is_dir():
         raise OutlayError("is a folder.", file=path, where="--ledger", way_out="Name a file in it.")
     if not create and not path.exists():
-        raise OutlayError("there is no such ledger.", file=path, where="LEDGER",
-                          way_out="Check the path: sqlite:///ledger.db is in the working folder.")  # fmt: skip
+        raise NoLedgerError("there is no such ledger.", file=path, where="LEDGER",
+                            way_out="Check the path: sqlite:///ledger.db is in the working folder.")  # fmt: skip
     if not path.parent.is_dir():
         raise OutlayError(
             "the folder does not exist.", file=path.parent, where="--ledger", way_out="Create it, or give another path."
@@ -68,17 +68,17 @@ def open_url(url: str, *, create: bool) -> SqliteLedger:
     target = path if path.exists() and not os.access(path, os.W_OK) else path.parent
     if not os.access(target, os.W_OK):
         raise OutlayError("cannot be written.", file=target, where="--ledger", way_out="Give another path.")
-    return SqliteLedger(path)
+    return SqliteLedger(path, create=create)
 
 
 class SqliteLedger(SqlLedger):
-    """A `Ledger` in the file at `path`, which is created if it does not exist.
+    """A `Ledger` in the file at `path`; it is created if it does not exist and `create` is true.
 
     Raises:
         LedgerError: if the file cannot be opened, is not a ledger, or has another format version.
     """
 
-    def __init__(self, path: str | Path, machine: Machine = HERE) -> None:
+    def __init__(self, path: str | Path, machine: Machine = HERE, *, create: bool = True) -> None:
         self.path = Path(path)
         self.clock = LedgerClock(machine)
         self._turn = threading.Lock()
@@ -94,16 +94,18 @@ class SqliteLedger(SqlLedger):
                 self._writer.execute(f"pragma cache_size = {-CACHE}")
                 self._writer.execute(f"pragma wal_autocheckpoint = {LONGEST}")
                 self._writer.execute(f"pragma journal_size_limit = {LOG}")
-            self._prepare()
+            self._prepare(create)
             self._prepared = True
         except LedgerError:
             self.close()
             raise
 
-    def _prepare(self) -> None:
+    def _prepare(self, create: bool) -> None:
         with self._reading() as tx:
-            exists = tx.read("select 1 from sqlite_master where name = 'ledger_format'")
-        # If the tables exist, reading is enough: later processes need not wait for writers.
+            exists = tx.read("select 1 from sqlite_master limit 1")
+        if not exists and not create:
+            raise NoLedgerError("it is empty.", file=self.path, where="LEDGER", way_out="Check the path.")
+        # If there are tables, reading is enough: later processes need not wait for writers.
         with self._reading() if exists else self._writing() as tx:
             columns = tx.read(
                 "select t.name, c.name from sqlite_master as t, pragma_table_info(t.name) as c where t.type = 'table'"
@@ -182,7 +184,7 @@ class _SqliteTransaction:
 
     def insert(self, table: SqlTable, rows: Sequence[tuple[Any, ...]], otherwise: str = "") -> None:
         holes = ", ".join("?" * len(table.columns))
-        self._connection.executemany(f"insert into {table.name} values ({holes}) {otherwise}", rows)
+        self._connection.executemany(f"insert into {table.name} ({table.names}) values ({holes}) {otherwise}", rows)
 
     def move(self, positions: Sequence[tuple[str, int, int, int, str]]) -> None:
         sql = "update decision set state = ?, held = ?, paid = ?, excess = ? where decision_id = ?"
