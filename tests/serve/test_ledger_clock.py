@@ -89,9 +89,28 @@ def test_after_a_restart_of_the_machine_its_clock_is_believed_but_not_before_wha
 ) -> None:
     opened(hands)
     later, earlier = Hands("second"), Hands("third")
-    later.wrong, earlier.wrong = 100 * HOUR, 50 * HOUR
-    assert opened(later).clock.now() == NOON + 100 * HOUR
-    assert opened(earlier).clock.now() == NOON + 100 * HOUR
+    later.wrong, earlier.wrong = 10 * HOUR, 5 * HOUR
+    assert opened(later).clock.now() == NOON + 10 * HOUR
+    assert opened(earlier).clock.now() == NOON + 10 * HOUR
+
+
+def test_a_machine_that_starts_with_a_clock_far_ahead_does_not_move_the_ledgers(hands: Hands, opened: Any) -> None:
+    """What is reserved and the caps of days would be gone for good. An operator may say that the clock is right."""
+    opened(hands)
+    for number, hours in enumerate((25, 100_000)):
+        wrong = Hands(f"{hours} hours ahead")
+        wrong.wrong = hours * HOUR
+        other = opened(wrong)
+        assert other.clock.now() == NOON + number * 2 * MINUTE
+        wrong.passed = 2 * MINUTE
+        other.release("coupons", 0)  # as a server does every second; it is the last to have written
+        assert other.clock.now() == NOON + (number + 1) * 2 * MINUTE
+        assert other.clock.ahead() > 24 * HOUR
+    again = Hands("after its clock was corrected")
+    again.passed = 5 * MINUTE
+    assert opened(again).clock.now() == NOON + 5 * MINUTE
+    other.forget_clock()
+    assert opened(wrong).clock.ahead() == 0
 
 
 def test_postgres_has_one_clock_for_all(tmp_path: Path) -> None:

@@ -95,6 +95,7 @@ class Limits(Section):
 
     body_bytes: int = Field(default=4 << 20, gt=0)
     batch: int = Field(default=1_000, gt=0)  # decisions or outcomes in one request
+    features_bytes: int = Field(default=64 << 10, gt=0)  # features of a decision as JSON, all of which are recorded
 
 
 class ServeConfig(Settings):

@@ -139,7 +139,8 @@ def _agreed(ledger: Ledger, options: ServerOptions, loaded: LoadedBundle, trial:
         requested = None if seconds is None else new_rehearsal(seconds, zone, now)
         rehearsal = check_rehearsal(ledger, loaded.campaign, requested)
         clock = clock_with(ledger, rehearsal, zone)
-        notices = agree_settings(ledger, loaded, options.config, trial, clock, change=options.change)
+        notices = [*ledger.warnings]
+        notices += agree_settings(ledger, loaded, options.config, trial, clock, change=options.change)
         if rehearsal is not None:
             notices = [*note_rehearsal(ledger, loaded.campaign, rehearsal), *notices]
     return notices

@@ -145,8 +145,9 @@ class DecisionHandler:
         """Return the requests of a body, in order. Raises BadRequestError (422) if one of them cannot be decided."""
         loaded, trial = self._state.loaded, self._state.trial
         paths = [f"$.requests[{i}]" for i in range(len(requests))] if many else ["$"]
+        most = self._state.config.limits.features_bytes
         pending = [
-            PendingRequest(request, _encoded(request, loaded, path), loaded)
+            PendingRequest(request, _encoded(request, loaded, path, most), loaded)
             for request, path in zip(requests, paths, strict=True)
         ]
         if trial is not None:
@@ -306,7 +307,14 @@ class DecisionHandler:
         )
 
 
-def _encoded(request: DecisionRequest, loaded: LoadedBundle, path: str) -> EncodedRequest:
+def _encoded(request: DecisionRequest, loaded: LoadedBundle, path: str, most: int) -> EncodedRequest:
+    if (size := len(_json.encode(request.features))) > most:  # the policy may not know them, but they are recorded
+        problem = Problem(
+            error=f"take {size} bytes as JSON; at most {most} are recorded.",
+            where=f"{path}.features",
+            way_out="Leave out what neither this policy nor the next needs, or raise features_bytes under [limits].",
+        )
+        raise BadRequestError(422, problem)
     user = value_text(request.user_id)
     if user is None:
         raise BadRequestError(

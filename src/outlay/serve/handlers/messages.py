@@ -11,7 +11,7 @@ from typing import Annotated
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
-from outlay.serve.ledger.records import ID_LENGTH, TIME_LENGTH
+from outlay.serve.ledger.records import ID_LENGTH, LARGEST_VALUE, TIME_LENGTH
 
 PAST_DAYS = 365  # the most that [log.history] may look back
 _SECONDS = 100_000_000_000  # about the year 5138; anything later is a mistake
@@ -111,7 +111,7 @@ class OutcomeRequest(_Strict, frozen=True):
     event_id: Annotated[Id, Meta(description="Your id, one per event. The same event moves money once.")]
     time: Annotated[EventTime, Meta(description="When it happened, by your clock.")] = None
     value: Annotated[
-        float | None,
+        Annotated[float, Meta(ge=-LARGEST_VALUE, le=LARGEST_VALUE)] | None,
         Meta(description="For redeemed and refund, the money; null means all of it. For other kinds, any number."),
     ] = None
 

@@ -73,7 +73,7 @@ class Service:
             troubles.append(
                 f"this machine's clock is {abs(ahead) / 1000:,.0f} seconds {side} the ledger's; must be within "
                 f"{TOLERANCE / 1000:g}. Decisions use the ledger's clock, and this server releases no reservations "
-                "meanwhile. Correct the wrong clock."
+                "meanwhile. Correct the wrong clock; if it is that of a ledger in a file, start with --change-settings."
             )
         return troubles
 

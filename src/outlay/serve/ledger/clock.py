@@ -7,7 +7,9 @@
 
 So a machine whose clock is wrong, or jumps, neither begins another day nor ends a reservation. The anchor follows small
 corrections of the machine's clock, but no jump of more than `TOLERANCE`. After a restart of the machine, its clock is
-all there is to go by, but the ledger's time never goes back before the anchor.
+all there is to go by, but the ledger's time never goes back before the anchor. A clock that is further ahead of it than
+`AWAY` is not believed either: the ledger's goes on from the anchor, until an operator accepts the machine's
+(`Ledger.forget_clock`).
 """
 
 from __future__ import annotations
@@ -23,6 +25,7 @@ from typing import NamedTuple
 
 TOLERANCE = 5_000  # ms by which two clocks that are right may differ
 KEEP = 60_000  # ms that an anchor is kept
+AWAY = 86_400_000  # ms for which a ledger may have been unused when its machine starts: a day has its own cap
 BOOT = Path("/proc/sys/kernel/random/boot_id")
 
 
@@ -74,7 +77,9 @@ class ClockAnchor(NamedTuple):
         """Return epoch ms by the ledger's clock."""
         if self.boot == machine.boot and (passed := machine.ticks() - self.ticks) >= 0:
             return self.ts + passed
-        return max(self.ts, machine.wall())
+        wall = machine.wall()
+        believed = not self.ts or self.ts <= wall <= self.ts + AWAY  # the anchor of a new ledger is 0
+        return wall if believed else self.ts
 
     def moved(self, machine: Machine) -> ClockAnchor:
         """Return the anchor for the next minute: this one, or a new one if it is old or of an earlier boot."""

@@ -109,9 +109,11 @@ class Ledger(Protocol):
 
     Attributes:
         clock: the source of all times: days, expiry, when an outcome was received.
+        warnings: what an operator should know of it.
     """
 
     clock: LedgerClock
+    warnings: Sequence[str]
 
     def record(self, proposals: Sequence[Proposal]) -> list[Recorded]:
         """Decide and write a group in one transaction; return the answers in the order of the proposals.

@@ -14,6 +14,7 @@ from decimal import ROUND_CEILING, Decimal
 from outlay.core.errors import OutlayError
 
 LARGEST = 2**53  # the largest amount in minor units: beyond it, JSON numbers and floats lose units
+LARGEST_SUM = 2**62  # of amounts: two of them fit into 64 bits
 
 
 class MoneyError(OutlayError):

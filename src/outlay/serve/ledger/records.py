@@ -48,6 +48,7 @@ DAY_CAP = "day_cap"
 ARM_CAP = "arm_cap"
 TOTAL_CAP = "total_cap"
 
+LARGEST_VALUE = 2.0**63  # of an outcome that is not money: sums of any number of them are finite
 TIME_LENGTH = 64  # maximum characters of a request's own time
 
 
@@ -204,8 +205,8 @@ class OutcomeResult(Struct, frozen=True, kw_only=True):
     Attributes:
         status: "kept" (stored, moved no money), "settled", "late" (settled after the release, and the caps had room),
             "overrun" (settled, with some excess), "refunded", "refused" (stored and flagged: redeemed before,
-            or a refund of more than was settled), "unknown" (no such decision; not stored) or "conflict" (the event id
-            was used with another value; nothing changed).
+            a refund of more than was settled, or a sum beyond `LARGEST_SUM`), "unknown" (no such decision; not stored)
+            or "conflict" (the event id was used with another value; nothing changed).
         amount: minor units that moved.
         excess: the part of `amount` that no reservation covered (`settlement`); for a refund, the part of the excess
             that it returned.

@@ -12,7 +12,8 @@ released and the caps have no room for x. Excess may take a scope over its cap; 
 there is room again.
 
 A decision settles once: a second redemption with another event id is stored but moves nothing, since it may be the
-first one reported twice. Every movement of money adds an entry; an outcome that moves none is stored with the reason.
+first one reported twice. So is one that would make a sum too large to be counted. Every movement of money adds an
+entry; an outcome that moves none is stored with the reason.
 Pure, like `admission`.
 """
 
@@ -25,6 +26,7 @@ from msgspec import Struct
 
 from outlay.serve.ledger.admission import Counter, Key, limits, refusal
 from outlay.serve.ledger.caps import Caps
+from outlay.serve.ledger.money import LARGEST_SUM
 from outlay.serve.ledger.records import Outcome, Status
 
 
@@ -90,6 +92,8 @@ def _redeem(
         return "refused", None
     if position.state == "free" and not amount:
         return "kept", None
+    if any(counters[limit.key].settled + amount > LARGEST_SUM for limit in limits(caps, position)):
+        return "refused", None
     late = position.state == "released"
     fits = not late or refusal(limits(caps, position), counters, amount) is None
     excess = max(amount - position.amount, 0) if fits else amount

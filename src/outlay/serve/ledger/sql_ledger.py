@@ -35,6 +35,7 @@ class SqlLedger(ABC):
 
     lock = ""  # the end of a query that locks the rows it reads, such as "for update"
     clock: LedgerClock
+    warnings: Sequence[str] = ()
 
     @abstractmethod
     def _writing(self) -> AbstractContextManager[Transaction]:

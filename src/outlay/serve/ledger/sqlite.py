@@ -44,6 +44,7 @@ WAIT = 5.0  # seconds
 POLL = 0.0005  # seconds
 LOG = 64 * 2**20  # bytes that the log keeps when it is restarted
 NOT_WRITTEN = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_BUSY, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CONSTRAINT)
+MODE = 0o600  # of a new ledger; SQLite gives its log and its index the same
 CACHE = 65_536  # KiB of pages that the writer keeps: the counters of about a million users
 
 _NOW = "(select ledger_time(boot, ticks, ts) from clock)"
@@ -82,8 +83,15 @@ class SqliteLedger(SqlLedger):
         self.path = Path(path)
         self.clock = LedgerClock(machine)
         self._turn = threading.Lock()
+        with suppress(OSError):  # SQLite says better what is wrong
+            os.close(os.open(self.path, os.O_CREAT | os.O_RDWR, MODE))
+        if (mode := _mode(self.path)) & ~MODE:
+            self.warnings = (
+                f"{self.path} holds the ids of users, and others on this machine may read it (mode {mode:o}): "
+                f"chmod {MODE:o} {self.path}*",
+            )
         with self._own_errors():
-            self._writer = self._connect("rwc")
+            self._writer = self._connect()
         self._file = _identity(self.path)
         self._checkpoints = Checkpoints(self._connect)
         self._prepared = False
@@ -150,8 +158,8 @@ class SqliteLedger(SqlLedger):
             with _transaction(self._writer, self.path, self.clock) as tx:
                 yield tx
 
-    def _connect(self, mode: str = "rw") -> sqlite3.Connection:
-        place = f"{self.path.absolute().as_uri()}?mode={mode}"
+    def _connect(self) -> sqlite3.Connection:
+        place = f"{self.path.absolute().as_uri()}?mode=rw"
         connection = sqlite3.connect(place, timeout=WAIT, isolation_level=None, check_same_thread=False, uri=True)
         connection.execute("pragma synchronous = full")
         connection.execute("pragma fullfsync = on")  # macOS: past the cache of the disk
@@ -195,6 +203,14 @@ class _SqliteTransaction:
 
     def in_order(self) -> None:
         """SQLite does so whenever it can."""
+
+
+def _mode(path: Path) -> int:
+    """Return the permissions of the file at `path`; 0 if there is none, or the system has no such permissions."""
+    try:
+        return path.stat().st_mode & 0o777 if os.name == "posix" else 0
+    except OSError:
+        return 0
 
 
 def _identity(path: Path) -> tuple[int, int] | None:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from outlay.serve.clock import EPOCH, ONE_DAY, Clock, midnight
 from outlay.serve.deciding.choice import DrawRecord, decode_draw
 from outlay.serve.ledger.ledger import DecisionRow
+from outlay.serve.ledger.records import LARGEST_VALUE
 from outlay.serve.user_days.campaign_history import PossibleActions
 
 Terms = Callable[[str, int], PossibleActions]  # the possible actions of a bundle at a time (epoch ms)
@@ -23,10 +24,14 @@ def window_end(day: int, wait_days: int, clock: Clock) -> int:
 
 
 def outcomes_in_time(row: DecisionRow, window_ends: int) -> Iterator[tuple[str, float]]:
-    """Yield kind and value (1 if none was given) of outcomes that were accepted and received before `window_ends`."""
+    """Yield kind and value (1 if none was given) of outcomes that were accepted and received before `window_ends`.
+
+    Servers of older versions took any value; it is brought to what they take now, so that sums are finite.
+    """
     for outcome, result in row.outcomes:
         if result.status != "refused" and outcome.received < window_ends:
-            yield outcome.kind, 1.0 if outcome.value is None else outcome.value
+            value = 1.0 if outcome.value is None else outcome.value
+            yield outcome.kind, min(max(value, -LARGEST_VALUE), LARGEST_VALUE)
 
 
 def fits_of(row: DecisionRow, draw: DrawRecord, terms: PossibleActions) -> list[bool]:
