@@ -39,7 +39,7 @@ WAIT = 5  # seconds for a connection, a lock or a statement, until the ledger co
 IDLE = 2  # seconds that a server may leave a transaction waiting; the database then takes it, and its locks, away
 READING = 60  # the same for one that only reads: it blocks nobody, but keeps old rows from being cleaned up
 # A database whose machine is gone, or whose network is, is noticed after 2 + 3 · 1 seconds.
-ALIVE = {"keepalives": 1, "keepalives_idle": 2, "keepalives_interval": 1, "keepalives_count": 3}
+ALIVE: dict[str, Any] = {"keepalives": 1, "keepalives_idle": 2, "keepalives_interval": 1, "keepalives_count": 3}
 
 # The planner does not know how fast a new ledger grows: plans made for empty tables must not scan them later.
 _BY_INDEX = "set local enable_seqscan = off; set local enable_hashjoin = off; set local enable_mergejoin = off;"
