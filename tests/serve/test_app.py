@@ -333,7 +333,7 @@ def test_a_server_that_may_only_read_is_not_ready(client: Client) -> None:
 def test_many_who_look_at_a_ledger_that_hangs_take_one_thread(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     touched, go = list[int](), threading.Event()
 
-    def hangs() -> None:
+    def hangs(_campaign: str) -> None:
         touched.append(1)
         assert go.wait(PATIENCE)
 
