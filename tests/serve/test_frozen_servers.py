@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 import signal
+import sqlite3
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, closing, suppress
 from pathlib import Path
 
 import ledger_waits
@@ -15,10 +17,11 @@ import psycopg
 import pytest
 from small_ledgers import new_url, proposal
 from small_processes import HERE, RESERVES, outlay_serve
-from small_servers import request
+from small_servers import request, server
 
 from outlay.bundles.decide import Bundle
-from outlay.serve.ledger import sqlite
+from outlay.serve.config import ServeConfig
+from outlay.serve.ledger import postgres, sqlite
 from outlay.serve.ledger.backends import open_ledger
 from outlay.serve.ledger.caps import Caps
 from outlay.serve.ledger.ledger import Ledger, LedgerError
@@ -135,6 +138,41 @@ def test_a_file_stays_with_a_process_that_stands_still_and_every_other_says_so(
     assert ledger.totals("coupons").total.reserved == 200
     assert isinstance(ledger, SqliteLedger)
     ledger.close()
+
+
+def test_a_session_of_somebody_else_that_is_left_open_is_told_of(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url = new_url("postgres", tmp_path)
+    ledger = _ledger(url)
+    monkeypatch.setattr(postgres, "_WRITE", re.sub(r"(lock_timeout) = '\d+s'", r"\1 = '100ms'", postgres._WRITE))
+    with psycopg.connect(url) as stranger:
+        stranger.execute("select * from outlay.campaign for update")
+        with pytest.raises(LedgerError, match=r"another session has held the campaign's lock .* pg_stat_activity"):
+            ledger.touch("coupons")
+    ledger.touch("coupons")
+    ledger.close()
+
+
+def test_readiness_says_what_keeps_decisions_from_being_written(
+    bundle: Bundle, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It waits no longer than a decision; what the write before it found out, it tells."""
+    with server(bundle, tmp_path / "ledger.db") as client, closing(sqlite3.connect(tmp_path / "ledger.db")) as other:
+        assert client.get("/v2/health/ready").status_code == 200
+        other.execute("begin immediate")
+        monkeypatch.setattr(sqlite, "WAIT", 1.0)
+        monkeypatch.setattr(client.service.state, "config", ServeConfig(ledger_seconds=0.05))
+
+        def told() -> bool:
+            refused = client.get("/v2/health/ready")
+            assert refused.status_code == 503
+            return "another process has been writing to it" in refused.text
+
+        wait_until(told)
+        other.rollback()
+        monkeypatch.undo()
+        wait_until(lambda: client.get("/v2/health/ready").status_code == 200)
 
 
 def test_one_server_that_stands_still_does_not_stop_the_campaign(bundle: Bundle, tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ import socket
 import tempfile
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, closing, contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -102,22 +102,23 @@ def _started(options: ServerOptions) -> tuple[ServerOptions, str, socket.socket,
         The options to serve with, the bundle and its campaign in words, the port, and what the operator should know.
     """
     loaded = prepare_bundle(options.bundle, options.config, history=options.history, shared=options.shared)
-    notices: list[str] = []
-    with ExitStack() as stack:
-        try:
-            ledger = stack.enter_context(closing(open_ledger(options.ledger, create=False)))
-        except NoLedgerError:
-            folder = stack.enter_context(tempfile.TemporaryDirectory())
-            ledger = stack.enter_context(closing(open_ledger(f"sqlite:///{folder}/ledger.db")))
-            _agreed(ledger, options, loaded, options.load_experiment(loaded))
-        if not options.change and (active := _in_service(ledger, loaded, options)) is not loaded:
-            notices = [
-                f"the ledger's servers serve bundle {active.bundle.id} ({active.path}), and so does this one instead "
-                f"of {options.bundle}. To put that into service on all of them, start with --change-settings."
-            ]
-            loaded, options = active, dataclasses.replace(options, bundle=active.path)
+    notices, is_new = list[str](), False
+    try:
+        with closing(open_ledger(options.ledger, create=False)) as ledger:
+            if not options.change and (active := _in_service(ledger, loaded, options)) is not loaded:
+                notices = [
+                    f"the ledger's servers serve bundle {active.bundle.id} ({active.path}), and so does this one "
+                    f"instead of {options.bundle}. To put that into service on all of them, start with "
+                    "--change-settings."
+                ]
+                loaded, options = active, dataclasses.replace(options, bundle=active.path)
+    except NoLedgerError:
+        is_new = True
     trial = options.load_experiment(loaded)
     _check_history(options, loaded, trial)
+    if is_new:
+        with tempfile.TemporaryDirectory() as folder, closing(open_ledger(f"sqlite:///{folder}/ledger.db")) as empty:
+            _agreed(empty, options, loaded, trial)
     listener = listening(options.host, options.port)
     try:
         with closing(open_ledger(options.ledger)) as ledger:

@@ -51,6 +51,7 @@ class Service:
         self.metrics = metrics
         self._repeats = RepeatFilter()
         self._touch: asyncio.Future[None] | None = None
+        self._untouched: BaseException | None = None  # why the last one failed
         self._logged: list[str] = []  # troubles that are in the log already
         self._failed: dict[str, str] = {}  # tasks of maintenance that what the ledger holds keeps from working
         log.addFilter(self._repeats)
@@ -85,9 +86,17 @@ class Service:
         """Commit a write that changes nothing, as a decision would; all callers share one. Raises as `call`."""
         if self._touch is None or self._touch.done():
             self._touch = asyncio.ensure_future(asyncio.to_thread(self.ledger.touch, self.state.loaded.campaign))
-            self._touch.add_done_callback(lambda done: done.cancelled() or done.exception())  # if nobody awaits it
-        async with asyncio.timeout(self.state.config.ledger_seconds):
-            await asyncio.shield(self._touch)
+            self._touch.add_done_callback(self._touched)
+        try:
+            async with asyncio.timeout(self.state.config.ledger_seconds):
+                await asyncio.shield(self._touch)
+        except TimeoutError:
+            if isinstance(self._untouched, LedgerError):  # the one before took so long that it could say why
+                raise self._untouched from None
+            raise
+
+    def _touched(self, done: asyncio.Future[None]) -> None:
+        self._untouched = None if done.cancelled() else done.exception()
 
     async def close(self) -> None:
         """Write waiting requests and close the ledger."""

@@ -232,5 +232,10 @@ def _json(rows: Collection[tuple[Any, ...]]) -> str:
 def _own_errors(url: str) -> Iterator[None]:
     try:
         yield
+    except psycopg.errors.LockNotAvailable as error:
+        raise LedgerError(
+            f"another session has held the campaign's lock for {WAIT} seconds.", file=PLACE,
+            way_out="It is none of outlay's, which would have lost it by now: pg_stat_activity shows it.",
+        ) from error  # fmt: skip
     except psycopg.Error as error:
         raise LedgerError(f"{without_password(str(error).strip(), url)}.", file=PLACE) from error
