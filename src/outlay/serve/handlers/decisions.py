@@ -55,6 +55,7 @@ class PendingRequest(NamedTuple):
         request: the request as received.
         encoded: the request, encoded for `loaded`.
         loaded: the bundle that was in service when it was received.
+        features: JSON, as they are recorded; without the summaries of the user's past.
         entry: the user's enrolment in the A/B test; None: never enrolled.
         encoded_for_arm: the request, encoded for the arm's own bundle; None if the arm has none.
         cluster: the user's cluster, if the test draws its arms by it.
@@ -63,6 +64,7 @@ class PendingRequest(NamedTuple):
     request: DecisionRequest
     encoded: EncodedRequest
     loaded: LoadedBundle
+    features: bytes
     entry: Enrolment | None = None
     encoded_for_arm: EncodedRequest | None = None
     cluster: str | None = None
@@ -147,7 +149,7 @@ class DecisionHandler:
         paths = [f"$.requests[{i}]" for i in range(len(requests))] if many else ["$"]
         most = self._state.config.limits.features_bytes
         pending = [
-            PendingRequest(request, _encoded(request, loaded, path, most), loaded)
+            PendingRequest(request, _encoded(request, loaded, path), loaded, _recorded(request, most, path))
             for request, path in zip(requests, paths, strict=True)
         ]
         if trial is not None:
@@ -199,14 +201,16 @@ class DecisionHandler:
         episode = self._state.episode(day, arm)
         config = self._state.config
         encoded = [each.encoded if arm is None else each.encoded_for_arm or each.encoded for each in group]
-        features = [each.request.features for each in group]
+        features = [each.features for each in group]
         if (summaries := loaded.summaries) is not None:
             found = summaries.recorded(summaries.values(self._pasts(group, loaded, summaries, day), day))
             encoded = [
                 each._replace(row=summaries.extended(each.row, values))
                 for each, values in zip(encoded, found, strict=True)
             ]
-            features = [{**given, **values} for given, values in zip(features, found, strict=True)]
+            features = [
+                _json.encode({**each.request.features, **values}) for each, values in zip(group, found, strict=True)
+            ]
         choices = self._state.choices(loaded, arm, encoded, episode, now)
         self._metrics.unseen_states.inc(sum(choice.unseen for choice in choices))
         expires = now + int(config.expiry_hours * HOUR)
@@ -231,7 +235,7 @@ class DecisionHandler:
                 amount=loaded.amount(choice.index),
                 probability=min(choice.probability, 1.0),  # a sum of weights may be above 1 by rounding
                 members=choice.members if cluster is None else _drawn_by(choice.members, cluster),
-                features=_json.encode(known).decode(),
+                features=known.decode(),
                 reason=choice.reason,
                 expires=expires,
                 forced=choice.forced,
@@ -239,7 +243,7 @@ class DecisionHandler:
                 none_index=loaded.none_index,
                 refused=value_refusal(config.values, choice.action, none),
             )
-            for (request, (_, user, _, _), _, _, _, cluster), known, choice, decision_id in zip(
+            for (request, (_, user, _, _), _, _, _, _, cluster), known, choice, decision_id in zip(
                 group, features, choices, ids, strict=True
             )
         ]
@@ -307,14 +311,20 @@ class DecisionHandler:
         )
 
 
-def _encoded(request: DecisionRequest, loaded: LoadedBundle, path: str, most: int) -> EncodedRequest:
-    if (size := len(_json.encode(request.features))) > most:  # the policy may not know them, but they are recorded
+def _recorded(request: DecisionRequest, most: int, path: str) -> bytes:
+    """Return the features as they are recorded, whether or not the policy knows them."""
+    features = _json.encode(request.features)
+    if len(features) > most:
         problem = Problem(
-            error=f"take {size} bytes as JSON; at most {most} are recorded.",
+            error=f"take {len(features)} bytes as JSON; at most {most} are recorded.",
             where=f"{path}.features",
             way_out="Leave out what neither this policy nor the next needs, or raise features_bytes under [limits].",
         )
         raise BadRequestError(422, problem)
+    return features
+
+
+def _encoded(request: DecisionRequest, loaded: LoadedBundle, path: str) -> EncodedRequest:
     user = value_text(request.user_id)
     if user is None:
         raise BadRequestError(
