@@ -233,7 +233,8 @@ def _asked(service: Service, crowd: Crowd, users: NDArray[np.int64], day: int) -
         features: dict[str, Feature] = {"type": thirty_day.TYPES[crowd.kind[state]], "level": int(crowd.level[state])}
         request = DecisionRequest(request_id=f"{day}-{user}", user_id=user, features=features)
         row = loaded.decider.encoder.encode(features)
-        found.append(PendingRequest(request, EncodedRequest(request.request_id, str(user), row), loaded, b"{}"))
+        encoded = EncodedRequest(request.request_id, str(user), row)
+        found.append(PendingRequest(request, encoded, loaded, json.dumps(features).encode()))
     return found
 
 

@@ -67,7 +67,7 @@ for _ in range(100):  # this machine may be slower than the limits for users
     except LedgerError:
         pass
 """
-Start = Callable[[str, str], subprocess.Popen[str]]
+Start = Callable[..., subprocess.Popen[str]]
 
 
 @pytest.fixture
