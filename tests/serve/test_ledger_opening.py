@@ -54,6 +54,8 @@ def test_caps_of_a_kind_that_is_unknown_are_not_overlooked(url: str) -> None:
     """A newer version may have set them: decisions without them would cost more than they allow."""
     ledger = open_ledger(url)
     ledger.set_caps("coupons", Caps(total=1_000))
+    tamper(url, """update campaign set caps = '{"total":999,"day":null,"by_weather":null}'""")
+    assert ledger.totals("coupons").caps == Caps(total=999)
     tamper(url, """update campaign set caps = '{"total":1000,"by_weather":5}'""")
     for ask in (lambda: given(ledger), lambda: ledger.config("coupons"), lambda: ledger.set_caps("coupons", Caps())):
         with pytest.raises(LedgerError, match=r"caps that this version of outlay does not know: .*by_weather"):

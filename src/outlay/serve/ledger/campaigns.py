@@ -104,9 +104,13 @@ def config(tx: Transaction, campaign: str, lock: str = "") -> CampaignConfig | N
 
 
 def _caps(text: str) -> Caps:
-    """Return caps. Raises LedgerError if one of them is of a kind that is unknown here: it would limit nothing."""
+    """Return caps. Raises LedgerError if one is set whose kind is unknown here: it would limit nothing."""
     try:
         return msgspec.json.decode(text, type=Caps)
+    except msgspec.ValidationError:  # a newer version wrote them
+        given = {name: cap for name, cap in msgspec.json.decode(text).items() if cap is not None}
+    try:
+        return msgspec.convert(given, Caps)
     except msgspec.ValidationError as error:
         raise LedgerError(f"the campaign has caps that this version of outlay does not know: {error}.",
                           way_out="Use the version of outlay that set them.") from error  # fmt: skip
