@@ -35,7 +35,8 @@ from outlay.serve.ledger.tables import DECISION, SqlTable
 PLACE = "the PostgreSQL ledger"
 SCHEMA = "the database's schema outlay"
 NOW = "(extract(epoch from clock_timestamp()) * 1000)::bigint"
-WAIT = 5  # seconds for a connection, a lock or a statement, until the ledger counts as unreachable
+WAIT = 5  # seconds for a connection or a statement, until the ledger counts as unreachable
+LOCKED = 4  # seconds for a lock: less than for its statement, so that the error says which it was
 IDLE = 2  # seconds that a server may leave a transaction waiting; the database then takes it, and its locks, away
 READING = 60  # the same for one that only reads: it blocks nobody, but keeps old rows from being cleaned up
 # A database whose machine is gone, or whose network is, is noticed after 2 + 3 · 1 seconds.
@@ -53,7 +54,7 @@ _LIMITS = f"{_BY_INDEX} {_ENDS.format(IDLE, WAIT)} set local statement_timeout =
 _LOOK = f"{_ROWS} {_LIMITS}"
 _WRITE = f"""
     begin isolation level read committed; {_HERE} {_LIMITS} set local synchronous_commit = on;
-    set local lock_timeout = '{WAIT}s'
+    set local lock_timeout = '{LOCKED}s'
 """
 
 # Values travel as one JSON array of rows: psycopg writes 23 arrays at 20 µs a row, msgspec this at 3.
@@ -234,7 +235,7 @@ def _own_errors(url: str) -> Iterator[None]:
         yield
     except psycopg.errors.LockNotAvailable as error:
         raise LedgerError(
-            f"another session has held the campaign's lock for {WAIT} seconds.", file=PLACE,
+            f"another session has held the campaign's lock for {LOCKED} seconds.", file=PLACE,
             way_out="It is none of outlay's, which would have lost it by now: pg_stat_activity shows it.",
         ) from error  # fmt: skip
     except psycopg.Error as error:
