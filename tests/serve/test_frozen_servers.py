@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import re
-import signal
 import sqlite3
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import ExitStack, closing, suppress
 from pathlib import Path
 
@@ -15,8 +14,9 @@ import ledger_waits
 import psutil  # type: ignore[import-untyped]
 import psycopg
 import pytest
+from small_frozen import awake, frozen, stands_still
 from small_ledgers import new_url, proposal
-from small_processes import HERE, RESERVES, outlay_serve
+from small_processes import RESERVES, outlay_serve
 from small_servers import request, server
 
 from outlay.bundles.decide import Bundle
@@ -26,74 +26,7 @@ from outlay.serve.ledger.backends import open_ledger
 from outlay.serve.ledger.caps import Caps
 from outlay.serve.ledger.ledger import Ledger, LedgerError
 from outlay.serve.ledger.sqlite import SqliteLedger
-from patience import PATIENCE, wait_until
-
-# Stops itself while it holds the campaign, in `what`. Then it tells what came of it, and tries again.
-STANDS_STILL = f"""
-import os, signal, sys
-sys.path[:0] = ["{HERE}", "{HERE.parent}", "{HERE.parents[1] / "benchmarks"}"]
-import ledger_waits
-from small_ledgers import proposal
-from outlay.serve.ledger import postgres, sql_ledger
-from outlay.serve.ledger.backends import open_ledger
-from outlay.serve.ledger.ledger import LedgerError
-
-def stopping(function):
-    def stopped(*values):
-        found = function(*values)
-        os.kill(os.getpid(), signal.SIGSTOP)
-        return found
-    return stopped
-
-_, url, what = sys.argv
-postgres._WRITE = ledger_waits.WRITE
-ledger = open_ledger(url)
-place, name = {{"record": (sql_ledger, "admit"), "caps": (sql_ledger.campaign_rows, "set_caps")}}[what]
-own = getattr(place, name)
-setattr(place, name, stopping(own))
-do = {{
-    "record": lambda: ledger.record([proposal("frozen")])[0].status,
-    "caps": lambda: ledger.change_caps("coupons", lambda caps: caps),
-}}[what]
-try:
-    print(do(), flush=True)
-except LedgerError:
-    print("nothing", flush=True)
-setattr(place, name, own)
-for _ in range(100):  # this machine may be slower than the limits for users
-    try:
-        print(ledger.record([proposal("frozen")])[0].status, flush=True)
-        break
-    except LedgerError:
-        pass
-"""
-Start = Callable[..., subprocess.Popen[str]]
-
-
-@pytest.fixture
-def frozen() -> Iterator[Start]:
-    """Starts a process that stands still on the ledger at a URL."""
-    with ExitStack() as stack:
-
-        def start(url: str, what: str = "record") -> subprocess.Popen[str]:
-            command = [sys.executable, "-c", STANDS_STILL, url, what]
-            process = stack.enter_context(subprocess.Popen(command, stdout=subprocess.PIPE, text=True))
-            stack.callback(process.kill)
-            wait_until(lambda: _stands_still(process))
-            return process
-
-        yield start
-
-
-def _stands_still(process: subprocess.Popen[str]) -> bool:
-    assert process.poll() is None, "it has ended"
-    return bool(psutil.Process(process.pid).status() == psutil.STATUS_STOPPED)
-
-
-def _awake(process: subprocess.Popen[str]) -> list[str]:
-    """What it says once it may go on."""
-    process.send_signal(signal.SIGCONT)
-    return process.communicate(timeout=PATIENCE)[0].split()
+from patience import wait_until
 
 
 def _ledger(url: str) -> Ledger:
@@ -103,35 +36,35 @@ def _ledger(url: str) -> Ledger:
 
 
 @pytest.mark.parametrize("what", ["record", "caps"])
-def test_postgres_takes_the_lock_from_a_server_that_stands_still(tmp_path: Path, frozen: Start, what: str) -> None:
+def test_postgres_takes_the_lock_from_a_server_that_stands_still(tmp_path: Path, what: str) -> None:
     url = new_url("postgres", tmp_path)
     ledger = _ledger(url)
-    process = frozen(url, what)
-    assert ledger.record([proposal("other")])[0].status == "new"
-    ledger.touch("coupons")
-    ledger.pause("coupons")
-    ledger.resume("coupons")
-    assert _stands_still(process)
-    assert ledger.totals("coupons").total.reserved == 100
-    assert _awake(process) == ["nothing", "new"]  # never what its lost transaction would have answered
-    assert ledger.totals("coupons").total.reserved == 200
-    assert ledger.check() == []
+    with frozen(url, what) as process:
+        assert ledger.record([proposal("other")])[0].status == "new"
+        ledger.touch("coupons")
+        ledger.pause("coupons")
+        ledger.resume("coupons")
+        assert stands_still(process)
+        assert ledger.totals("coupons").total.reserved == 100
+        assert awake(process) == ["nothing", "new"]  # never what its lost transaction would have answered
+        assert ledger.totals("coupons").total.reserved == 200
+        assert ledger.check() == []
     ledger.close()
 
 
 def test_a_file_stays_with_a_process_that_stands_still_and_every_other_says_so(
-    tmp_path: Path, frozen: Start, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     url = new_url("sqlite", tmp_path)
     ledger = _ledger(url)
-    process = frozen(url)
-    monkeypatch.setattr(sqlite, "WAIT", 0.1)
-    with pytest.raises(LedgerError, match="another process has been writing to it"):
-        ledger.touch("coupons")
-    with pytest.raises(LedgerError, match="another process has been writing to it"):
-        ledger.record([proposal("other")])
-    assert ledger.totals("coupons").total.reserved == 0
-    assert _awake(process) == ["new", "replay"]
+    with frozen(url) as process:
+        monkeypatch.setattr(sqlite, "WAIT", 0.1)
+        with pytest.raises(LedgerError, match="another process has been writing to it"):
+            ledger.touch("coupons")
+        with pytest.raises(LedgerError, match="another process has been writing to it"):
+            ledger.record([proposal("other")])
+        assert ledger.totals("coupons").total.reserved == 0
+        assert awake(process) == ["new", "replay"]
     monkeypatch.undo()
     ledger.touch("coupons")
     assert ledger.record([proposal("other")])[0].status == "new"

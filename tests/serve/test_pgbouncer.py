@@ -13,6 +13,7 @@ from pathlib import Path
 import psycopg
 import pytest
 from psycopg.conninfo import conninfo_to_dict
+from small_frozen import awake, frozen, stands_still
 from small_ledgers import CLOCK, new_url, outcome, proposal
 from small_processes import free_port
 
@@ -85,5 +86,22 @@ def test_servers_share_a_ledger_behind_a_pooler_and_leave_nothing_in_its_session
         assert one.check() == []
     for _ in range(4):
         with psycopg.connect(pooled, prepare_threshold=None) as stranger:
-            for name, wanted in (("search_path", '"$user", public'), ("enable_seqscan", "on"), ("jit", "on")):
+            for name, wanted in (
+                ("search_path", '"$user", public'),
+                ("enable_seqscan", "on"),
+                ("jit", "on"),
+                ("idle_in_transaction_session_timeout", "0"),
+                ("lock_timeout", "0"),
+            ):
                 assert stranger.execute(f"show {name}".encode()).fetchall() == [(wanted,)]
+
+
+def test_a_server_that_stands_still_behind_a_pooler_loses_its_lock(pooled: str) -> None:
+    with closing(PostgresLedger(pooled)) as ledger:
+        ledger.set_caps("coupons", Caps(total=10_000))
+        with frozen(pooled) as process:
+            assert ledger.record([proposal("other")])[0].status == "new"
+            assert stands_still(process)
+            assert awake(process) == ["nothing", "new"]
+        assert ledger.totals("coupons").total.reserved == 200
+        assert ledger.check() == []
