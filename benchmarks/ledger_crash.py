@@ -38,7 +38,7 @@ from msgspec.structs import replace
 from outlay.serve.ledger.backends import open_ledger
 from outlay.serve.ledger.caps import Caps
 from outlay.serve.ledger.ledger import Ledger, LedgerError
-from outlay.serve.ledger.records import Outcome, OutcomeResult, Proposal, new_decision_id
+from outlay.serve.ledger.records import EXPIRED, Outcome, OutcomeResult, Proposal, Recorded, new_decision_id
 from own_postgres import own_postgres
 
 CAMPAIGN = "crash"
@@ -117,7 +117,7 @@ def write(url: str, journal: Path, seed: int, first: int) -> None:
             numbers = [rng.randrange(low, first + RECENT) for _ in range(rng.choice([1, 4, 64]))]
             with suppress(LedgerError):  # PostgreSQL is recovering; the same requests come again some time
                 answers = ledger.record([request(number, now) for number in numbers])
-                book.write(_lines((a.request_id, [a.decision_id, a.amount]) for a in answers))
+                book.write(_lines((_asked(a), [a.decision_id, a.amount]) for a in answers))
                 events = [event(a.decision_id, rng, now) for a in rng.sample(answers, min(8, len(answers)))]
                 settled = ledger.outcomes(events)
                 book.write(_lines((_name(s), [s.status, s.amount]) for s in settled))
@@ -127,6 +127,11 @@ def write(url: str, journal: Path, seed: int, first: int) -> None:
 
 def _lines(answers: Iterable[tuple[str, list[Any]]]) -> bytes:
     return b"".join(json.dumps(answer).encode() + b"\n" for answer in answers)
+
+
+def _asked(answer: Recorded) -> str:
+    """A request has two answers at most: the first one, and that it has expired."""
+    return f"{answer.request_id} {EXPIRED}" if answer.reason == EXPIRED else answer.request_id
 
 
 def _name(event: Outcome | OutcomeResult) -> str:
@@ -202,8 +207,11 @@ def _inspect(tally: Tally, url: str, seen: dict[str, list[Any]]) -> None:
             tally.broken.append(f"{name}: {sums} are more than {scope.cap}")
     stored: dict[str, list[Any]] = {}
     tally.decisions = tally.outcomes = 0
+    now = time.time_ns() // 1_000_000
     for row in ledger.rows(CAMPAIGN, 0, 2**47):
         stored[row.request_id] = [row.decision_id, row.amount]
+        if row.offer and row.expires <= now:
+            stored[f"{row.request_id} {EXPIRED}"] = [row.decision_id, 0]
         stored |= {_name(outcome): [answer.status, answer.amount] for outcome, answer in row.outcomes}
         tally.decisions += 1
         tally.outcomes += len(row.outcomes)

@@ -9,6 +9,7 @@ collector are set as in `outlay serve`.
 from __future__ import annotations
 
 import atexit
+import datetime
 import gc
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
@@ -49,6 +50,8 @@ async def decisions(request: Request) -> Response:
         bundle="0123456789abcdef",
         reason="policy",
         arm="policy",
+        state="reserved",
+        expires_at=datetime.datetime.now(datetime.UTC),
     )
     return Response(_encode(answer), media_type="application/json")
 

@@ -44,6 +44,8 @@ from ledger_crash import PATIENCE, reopened
 from own_postgres import OwnPostgres, kill, own_postgres
 from serve_speed import ACTIONS, schema, states, write
 
+from outlay.serve.ledger.records import EXPIRED
+
 CAMPAIGN = "speed"  # of the bundle that `serve_speed` writes
 CAP = 5_000.0  # money; all requests together ask for about twice as much
 REQUESTS = 9_000
@@ -64,6 +66,7 @@ import time as _time
 _ahead, _now, _now_ns = lambda: {ahead}, _time.time, _time.time_ns
 _time.time, _time.time_ns = (lambda: _now() + _ahead()), (lambda: _now_ns() + _ahead() * 10**9)
 """
+FIELDS = ("decision_id", "action", "action_index", "member", "probability", "bundle", "reason", "arm")  # never change
 CONFIG = f"""
 ledger_seconds = {PATIENCE}
 expiry_hours = {{expiry}}
@@ -207,8 +210,10 @@ class Client(threading.Thread):
             self._play.take(_name(thing), {"status": answer["status"], "amount": round(100 * answer["amount"])})
         elif answer["decision_id"] is None:
             self._play.complain(f"{thing} was answered with 200 and no decision: {answer}")
+        elif answer["state"] == EXPIRED:  # the second answer that a request may have
+            self._play.take(f"{thing['request_id']} {EXPIRED}", {"decision_id": answer["decision_id"]})
         else:
-            self._play.take(thing["request_id"], answer)
+            self._play.take(thing["request_id"], {name: answer[name] for name in FIELDS})
 
     def _post(self, path: str, body: Any) -> tuple[int, Any]:
         port = self._random.choice(self._play.ports)
@@ -338,9 +343,10 @@ def _inspect(tally: Tally, url: str, seen: dict[str, Any]) -> None:
             tally.broken.append(f"{name}: {sums} are more than {scope.cap}")
     stored: dict[str, Any] = {}
     tally.decisions = tally.outcomes = 0
-    fields = ("decision_id", "action", "action_index", "member", "probability", "bundle", "reason", "arm")
     for row in ledger.rows(CAMPAIGN, 0, 2**47):
-        stored[row.request_id] = {name: getattr(row, name) for name in fields}
+        stored[row.request_id] = {name: getattr(row, name) for name in FIELDS}
+        if row.offer and row.expires <= ledger.clock.now():
+            stored[f"{row.request_id} {EXPIRED}"] = {"decision_id": row.decision_id}
         for outcome, answer in row.outcomes:
             name = f"{row.decision_id} {outcome.kind} {outcome.event_id}"
             stored[name] = {"status": answer.status, "amount": answer.amount}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import datetime
 import math
 import random
 import threading
@@ -41,7 +42,9 @@ def test_a_decision_is_the_bundles(client: Client, bundle: Bundle) -> None:
     for number in range(20):
         found = post(client, request(number, time=1_795_290_044))
         (wanted,) = bundle.decide({"user_id": [f"user-{number}"]} | {k: [v] for k, v in STATE.items()}).to_pylist()
-        assert len(found.pop("decision_id")) == 32
+        (row,) = (row for row in client.service.ledger.rows(CAMPAIGN, 0, 2**62) if row.request_id == f"r{number}")
+        assert found.pop("decision_id") == row.decision_id
+        expires = datetime.datetime.fromtimestamp(row.expires / 1000, datetime.UTC)
         assert found == {
             "action": wanted["action"],
             "action_index": wanted["action_index"],
@@ -50,6 +53,8 @@ def test_a_decision_is_the_bundles(client: Client, bundle: Bundle) -> None:
             "bundle": bundle.id,
             "reason": "policy",
             "arm": "policy",
+            "state": "reserved" if wanted["action"] else "none",
+            "expires_at": expires.isoformat().replace("+00:00", "Z") if wanted["action"] else None,
         }
 
 

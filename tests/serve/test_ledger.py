@@ -146,7 +146,7 @@ def test_limits_are_those_of_the_own_day_arm_and_user(ledger: Ledger) -> None:
         (Caps(user_day_amount=99, total=0), 100, "user_limit"),
         (Caps(day=0, arms={"main": 0}, total=0), 100, "value_limit"),
         (Caps(), 100, "value_limit"),
-        (Caps(user_offers=0), 0, "value_limit"),
+        (Caps(user_offers=0), 0, "user_limit"),
     ],
 )
 def test_the_servers_own_reason_comes_after_the_limits_of_the_user(
@@ -173,9 +173,9 @@ def test_a_decision_says_how_much_room_the_limits_had(ledger: Ledger) -> None:
     assert room("r6", user="bob") == 30
     assert room("r7", user="bob", arm="other") == 40
     assert room("r8", 10) == 20
-    assert room("r9") == 0  # no third offer
+    assert room("r9") == -1  # no third offer, not even a free one
     ledger.set_caps("coupons", Caps(total=10))
-    assert room("r10", 1) == 0
+    assert room("r10", 1) == 10 - 110
     ledger.pause("coupons")
     assert room("r11") is None
     ledger.resume("coupons")
@@ -192,12 +192,51 @@ def test_what_was_granted_stays_granted(ledger: Ledger) -> None:
         assert (tally.reserved, tally.settled, tally.granted) == (0, 60, 150)
 
 
-def test_what_costs_nothing_needs_no_money(ledger: Ledger) -> None:
+def test_no_incentive_needs_no_money(ledger: Ledger) -> None:
     ledger.set_caps("coupons", Caps(total=0, user_offers=0))
     [answer] = ledger.record([proposal("r1", 0, reason="ineligible", forced=True)])
     assert (answer.reason, answer.amount) == ("ineligible", 0)
     assert status(ledger, answer.decision_id) == "kept"
     assert total(ledger) == (0, 0)
+
+
+@pytest.mark.parametrize(
+    ("caps", "reasons"),
+    [
+        (Caps(user_day_offers=1), ["policy", "user_limit"]),
+        (Caps(user_offers=1), ["policy", "user_limit"]),
+        (Caps(user_offers=0, total=0), ["user_limit", "user_limit"]),
+        (Caps(total=0, day=0, arms={"main": 0}, user_amount=0, user_day_amount=0), ["policy", "policy"]),
+    ],
+)
+def test_an_offer_that_reserves_nothing_is_an_offer(ledger: Ledger, caps: Caps, reasons: list[str]) -> None:
+    """A message that is free: it needs no money, but limits on offers count it, and a pause stops it."""
+    ledger.set_caps("coupons", caps)
+    answers = ledger.record([proposal(f"r{i}", 0, action=1.0) for i in range(2)])
+    assert [answer.reason for answer in answers] == reasons
+    tally = ledger.totals("coupons").total
+    assert (tally.reserved, tally.offers, tally.decisions) == (0, reasons.count("policy"), 2)
+    assert [row.offer for row in ledger.rows("coupons", CLOCK, CLOCK + 1)].count(True) == tally.offers
+    ledger.pause("coupons")
+    assert ledger.record([proposal("r3", 0, action=1.0)])[0].reason == "paused"
+
+
+def test_where_a_cap_is_exceeded_nothing_is_offered_not_even_what_is_free(ledger: Ledger) -> None:
+    assert status(ledger, given(ledger, "r1", 1000), amount=1001) == "overrun"
+    [free, none] = ledger.record([proposal("r2", 0, action=1.0), proposal("r3", 0)])
+    assert (free.reason, none.reason) == ("total_cap", "policy")
+
+
+def test_a_free_offer_is_redeemed_once_and_what_it_cost_all_the_same_is_excess(ledger: Ledger) -> None:
+    one, two, three = (
+        answer.decision_id for answer in ledger.record([proposal(f"r{i}", 0, action=1.0) for i in range(3)])
+    )
+    assert [status(ledger, one), status(ledger, one, event_id="e2")] == ["settled", "refused"]
+    assert status(ledger, two, amount=70) == "overrun"
+    assert ledger.release("coupons", CLOCK + 24 * HOUR) == 1
+    assert status(ledger, three) == "late"
+    tally = ledger.totals("coupons").total
+    assert (tally.reserved, tally.settled, tally.excess, tally.offers) == (0, 70, 70, 3)
 
 
 def test_campaigns_do_not_share_money_or_request_ids(ledger: Ledger) -> None:
@@ -257,6 +296,51 @@ def test_a_retry_gets_the_stored_answer_and_spends_nothing(ledger: Ledger, url: 
     for name in set(first.__struct_fields__) - {"status"}:
         assert getattr(second, name) == getattr(first, name), name
     assert total(ledger) == (100, 0)
+
+
+@pytest.mark.parametrize("swept", [False, True])
+def test_a_retry_after_the_expiry_gets_nothing(ledger: Ledger, swept: bool) -> None:
+    """Whether or not the money has been released yet; the row stays what was decided."""
+    first = ledger.record([proposal("r1", 100)])[0]
+    assert (first.state, first.expires) == ("reserved", CLOCK + 24 * HOUR)
+    just = CLOCK + 24 * HOUR - 1
+    assert ledger.record([proposal("r1", 100, ts=just)])[0].action == 1.0
+    if swept:
+        ledger.release("coupons", just + 1)
+    again, twin, other = ledger.record(
+        [proposal("r1", ts=just + 1), proposal("r1", ts=just + 1), proposal("r1", ts=just + 1, body="other")]
+    )
+    assert again == twin
+    assert (again.status, other.status) == ("replay", "conflict")
+    assert (again.decision_id, again.state, again.reason) == (first.decision_id, "released", "expired")
+    assert (again.action, again.action_index, again.amount, again.probability, again.forced) == (0.0, 0, 0, 1.0, True)
+    [row] = ledger.rows("coupons", CLOCK, CLOCK + 1)
+    assert (row.action, row.reason, row.forced, row.state) == (
+        1.0, "policy", False, "released" if swept else "reserved",
+    )  # fmt: skip
+    assert total(ledger) == (0 if swept else 100, 0)
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_a_retry_after_the_redemption_says_so(ledger: Ledger, late: bool) -> None:
+    decision = given(ledger)
+    if late:
+        ledger.release("coupons", CLOCK + 24 * HOUR)
+    assert status(ledger, decision) == ("late" if late else "settled")
+    [again] = ledger.record([proposal("r1", ts=CLOCK + 48 * HOUR)])
+    assert (again.status, again.action, again.amount, again.state) == ("replay", 1.0, 100, "settled")
+
+
+def test_no_incentive_never_expires(ledger: Ledger) -> None:
+    ledger.record([proposal("r1", 0), proposal("r2", 2000)])
+    assert ledger.release("coupons", CLOCK + 24 * HOUR) == 0
+    answers = ledger.record([proposal("r1", 0, ts=CLOCK + 24 * HOUR), proposal("r2", 2000, ts=CLOCK + 24 * HOUR)])
+    assert [(each.reason, each.state) for each in answers] == [("policy", "free"), ("total_cap", "free")]
+
+
+def test_what_was_made_and_has_expired_within_a_group_is_gone(ledger: Ledger) -> None:
+    answers = ledger.record([proposal("r1", expires=CLOCK), proposal("r1", expires=CLOCK)])
+    assert [answer.state for answer in answers] == ["reserved", "released"]
 
 
 def test_a_refusal_is_an_answer_too(ledger: Ledger) -> None:
@@ -839,7 +923,7 @@ def test_a_ledger_whose_tables_are_others_is_refused_whatever_version_it_says(ur
 def test_the_number_of_the_format_changes_with_the_tables() -> None:
     """Where this fails, raise FORMAT and write the new digest here: an older ledger must not be taken for this one."""
     digest = hashlib.sha256("\n".join(create_statements()).replace(f"values ({FORMAT})", "").encode()).hexdigest()[:16]
-    assert (FORMAT, digest) == (5, "fca01d35718545ee")
+    assert (FORMAT, digest) == (6, "b4c2f1fec6fdd6d6")
 
 
 def session(ledger: Any, query: str) -> Any:

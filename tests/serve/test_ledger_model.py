@@ -14,10 +14,12 @@ from small_ledgers import CLOCK, DAY, HOUR, outcome, proposal
 
 from outlay.serve.ledger.caps import Caps, Tally
 from outlay.serve.ledger.ledger import Note
+from outlay.serve.ledger.records import Proposal
 from outlay.serve.ledger.sqlite import SqliteLedger
 
 CAP = st.none() | st.none() | st.integers(5, 40)
 AMOUNT = st.integers(0, 12)
+OFFERED = st.none() | AMOUNT  # None: no incentive; 0: one that is free
 CAPS = st.builds(
     Caps,
     total=CAP,
@@ -46,12 +48,18 @@ class Decision:
     user: str
     day: int
     amount: int
+    offer: bool
     reason: str
     expires: int
     held: int
     paid: int = 0
     excess: int = 0
     redeemed: bool = False
+    released: bool = False
+
+    def expired(self, now: int) -> bool:
+        """Whether a retry gets nothing any more."""
+        return self.offer and not self.redeemed and (self.released or self.expires <= now)
 
 
 class LedgerModel(RuleBasedStateMachine):
@@ -94,7 +102,7 @@ class LedgerModel(RuleBasedStateMachine):
         asked=st.lists(
             st.tuples(
                 st.sampled_from("abcdefghijkl"),
-                AMOUNT,
+                OFFERED,
                 st.sampled_from(["main", "random"]),
                 st.sampled_from(["ann", "bob"]),
                 st.integers(DAY, DAY + 1),
@@ -105,34 +113,47 @@ class LedgerModel(RuleBasedStateMachine):
             max_size=5,
         )
     )
-    def record(self, asked: list[tuple[str, int, str, str, int, int, str | None]]) -> None:
+    def record(self, asked: list[tuple[str, int | None, str, str, int, int, str | None]]) -> None:
         """A group, with retries in it."""
         group = [
             proposal(
-                *(name, amount), arm=arm, user=user, day=day, ts=self.now, expires=self.now + hours * HOUR, refused=own
+                *(name, amount or 0),
+                action=float(amount is not None),
+                arm=arm,
+                user=user,
+                day=day,
+                ts=self.now,
+                expires=self.now + hours * HOUR,
+                refused=own,
             )
             for name, amount, arm, user, day, hours, own in asked
         ]
         for made, answer in zip(group, self.ledger.record(group), strict=True):
             known = self.decisions.get(made.request_id)
             if known is None:
-                amount, reason = self._decide(made.amount, made.arm, made.user, made.day, made.refused)
+                reason = self._decide(made)
+                offer = made.offer and reason == "policy"
+                amount = made.amount if offer else 0
                 known = Decision(
-                    made.decision_id, made.arm, made.user, made.day, amount, reason, made.expires, held=amount
+                    made.decision_id, made.arm, made.user, made.day, amount, offer, reason, made.expires, held=amount
                 )
                 self.decisions[made.request_id] = known
                 assert answer.status == "new"
             else:
                 assert answer.status == "replay"
-            assert (answer.decision_id, answer.amount, answer.reason) == (known.id, known.amount, known.reason)
+            told = (known.offer, known.amount, known.reason)
+            if known.expired(self.now):
+                told = (False, 0, "expired")
+            assert answer.decision_id == known.id
+            assert (answer.action != made.none_action, answer.amount, answer.reason) == told
 
-    def _decide(self, amount: int, arm: str, user: str, day: int, own: str | None) -> tuple[int, str]:
+    def _decide(self, made: Proposal) -> str:
         if self.paused:
-            return 0, "paused"
-        reason = self._refused(amount, arm, user, day, offers=1) if amount else None
-        if own and reason != "user_limit":
-            reason = own
-        return (0, reason) if reason else (amount, "policy")
+            return "paused"
+        reason = self._refused(made.amount, made.arm, made.user, made.day, offers=1) if made.offer else None
+        if made.refused and reason != "user_limit":
+            reason = made.refused
+        return reason or "policy"
 
     def _refused(self, amount: int, arm: str, user: str, day: int, offers: int) -> str | None:
         def over(cap: int | None, **same: object) -> bool:
@@ -141,7 +162,7 @@ class LedgerModel(RuleBasedStateMachine):
 
         def often(cap: int | None, **same: object) -> bool:
             inside = [d for d in self.decisions.values() if all(getattr(d, k) == v for k, v in same.items())]
-            return cap is not None and offers > 0 and sum(d.amount > 0 for d in inside) + offers > cap
+            return cap is not None and offers > 0 and sum(d.offer for d in inside) + offers > cap
 
         if over(self.caps.user_day_amount, user=user, day=day) or over(self.caps.user_amount, user=user):
             return "user_limit"
@@ -188,9 +209,9 @@ class LedgerModel(RuleBasedStateMachine):
             wanted = decision.amount if amount is None else amount
             if decision.redeemed:
                 return "refused"
-            if decision.amount == wanted == 0:
+            if wanted == 0 and not decision.offer:
                 return "kept"
-            late = decision.held == 0 and decision.amount > 0
+            late = decision.released
             excess = max(wanted - decision.amount, 0)
             if late and self._refused(wanted, decision.arm, decision.user, decision.day, offers=0):
                 excess = wanted
@@ -215,9 +236,9 @@ class LedgerModel(RuleBasedStateMachine):
     def release(self, hours: int) -> None:
         """Time passes."""
         self.now += hours * HOUR
-        due = [d for d in self.decisions.values() if d.held and d.expires <= self.now]
+        due = [d for d in self.decisions.values() if d.expired(self.now) and not d.released]
         for decision in due:
-            decision.held = 0
+            decision.held, decision.released = 0, True
         assert self.ledger.release("coupons", self.now) == len(due)
 
     @invariant()
@@ -245,7 +266,7 @@ def seen(tally: Tally) -> tuple[int, ...]:
 
 def sums(made: list[Decision]) -> tuple[int, ...]:
     money = (sum(each) for each in zip(*((d.held, d.paid, d.excess, d.amount) for d in made), strict=True))
-    return *(money if made else (0, 0, 0, 0)), sum(d.amount > 0 for d in made), len(made)
+    return *(money if made else (0, 0, 0, 0)), sum(d.offer for d in made), len(made)
 
 
 LedgerModel.TestCase.settings = settings(max_examples=40, stateful_step_count=25)

@@ -140,6 +140,41 @@ def test_many_outcomes_are_answered_in_order(client: Client) -> None:
     assert (wrong.status_code, wrong.json()["where"]) == (422, "$.outcomes[1].value")
 
 
+def test_a_client_that_asks_again_after_the_expiry_gives_nothing(bundle: Bundle, tmp_path: Path) -> None:
+    """The client of docs/serving.md, whose first answer was lost: what is given never costs more than the cap."""
+    now, given = [1_795_290_044.0], 0.0
+    clock = Clock("UTC", lambda: now[0])
+
+    def ask(client: Client, *numbers: int) -> list[Any]:
+        requests = [request(number, eligible=[3]) for number in numbers]
+        return list(client.post("/v1/decisions", json={"requests": requests}).json()["decisions"])
+
+    with server(bundle, tmp_path / "ledger.db", clock=clock, caps={"total": 3}, expiry_hours=1) as client:
+        (lost,) = ask(client, 1)
+        assert (lost["state"], lost["expires_at"]) == ("reserved", "2026-11-21T20:40:44Z")
+        now[0] += 3600
+        before, two = ask(client, 1, 2)  # the money is not released yet
+        assert client.service.ledger.release("coupons", clock.now()) == 1
+        (three,) = ask(client, 3)
+        retried, none = ask(client, 1, 2)
+        assert before == retried
+        assert (retried["decision_id"], retried["expires_at"]) == (lost["decision_id"], lost["expires_at"])
+        told = ("action", "action_index", "probability", "reason", "state")
+        assert [retried[name] for name in told] == [0.0, 0, 1.0, "expired", "expired"]
+        assert two == none
+        assert (none["reason"], none["state"], none["expires_at"]) == ("total_cap", "none", None)
+        for answer in (retried, none, three):
+            if answer["action"]:
+                assert tell(client, answer["decision_id"]).json()["status"] == "settled"
+                given += answer["action"]
+        assert given == 3.0
+        (redeemed,) = ask(client, 3)
+        assert redeemed == three | {"state": "redeemed"}
+        assert tell(client, lost["decision_id"]).json()["status"] == "overrun"  # it was given after all
+        assert ask(client, 1) == [lost | {"state": "redeemed"}]
+        assert client.service.ledger.check() == []
+
+
 def test_days_and_expiry_follow_the_servers_clock(bundle: Bundle, tmp_path: Path) -> None:
     now = [1_795_290_044.0]
     clock = Clock("UTC", lambda: now[0])

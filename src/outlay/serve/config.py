@@ -128,7 +128,7 @@ class ServeConfig(Settings):
     reserve: dict[str, Money] | None = None
     minor: int = Field(default=100, gt=0)
     timezone: str = "UTC"
-    expiry_hours: float = Field(default=24.0, gt=0)
+    expiry_hours: float = Field(default=24.0, gt=0, le=876_000)  # a century
     wait_days: int = Field(default=8, gt=0)
     outcomes: tuple[Outcome, ...] = ()
     ledger_seconds: float = Field(default=1.0, gt=0)

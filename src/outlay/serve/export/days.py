@@ -53,7 +53,7 @@ def write_day(
         CREATE OR REPLACE TEMP TABLE ranked AS
         SELECT d.*, coalesce(propensity, 1) AS propensity, coalesce(marginal, 1) AS marginal,
             {", ".join([*kinds, *sums])}{"," if kinds or sums else ""}
-            count(*) OVER of_day AS decisions, count(*) FILTER (reserved > 0) OVER of_day AS offers,
+            count(*) OVER of_day AS decisions, count(*) FILTER (offer) OVER of_day AS offers,
             row_number() OVER (PARTITION BY "user" ORDER BY d.forced, decision_id) AS place
         FROM read_parquet({_listed(work / "decisions.parquet")}) d
         LEFT JOIN read_parquet({_listed(propensities)}) USING (decision_id)
@@ -115,7 +115,7 @@ def _selected(layout: LogLayout, kinds: Mapping[str, str], day: int, minor: int,
     known = {"user": '"user"', "time": f"DATE '{date_of(day).isoformat()}'", "action": "action"} | DECISION
     of_day, places = "" if own else "_of_day", {name: i for i, name in enumerate(layout.types)}
     if own:
-        known |= {"decisions": "1::bigint", "offers": "(reserved > 0)::bigint"}
+        known |= {"decisions": "1::bigint", "offers": "offer::bigint"}
     parts = []
     for role, name in layout.names.items():
         if role.startswith(FEATURE):

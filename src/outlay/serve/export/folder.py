@@ -38,7 +38,7 @@ class ExportedDay:
     Attributes:
         rows: number of rows, one per user.
         decisions: number of all decisions.
-        offers: number of decisions that reserved money.
+        offers: number of decisions that gave an incentive.
         held: minor units still reserved.
         paid: minor units.
         late: number of outcomes received after the wait window.

@@ -58,6 +58,7 @@ DECISIONS = {
     "random_fits": pa.int64(),
     "price": pa.float64(),
     "cluster": pa.string(),
+    "offer": pa.bool_(),
     "reserved": pa.int64(),
     "held": pa.int64(),
     "paid": pa.int64(),
@@ -118,7 +119,7 @@ def write_rows(
             texts = _texts(row, features, history.unlike(row.bundle), summary.types)
             tables[0].rows.append((*_decision(row, history.terms(row.bundle, row.ts)), *texts))
             tables[1].rows += _outcomes(row, window_ends, summary)
-            for place, amount in enumerate((1, row.amount > 0, row.held, row.paid)):
+            for place, amount in enumerate((1, row.offer, row.held, row.paid)):
                 summary.sums[place] += amount
             if len(tables[0].rows) >= batch or len(tables[1].rows) >= CELLS:
                 progress(len(tables[0].rows))
@@ -182,6 +183,7 @@ def _decision(row: DecisionRow, terms: PossibleActions) -> tuple[Any, ...]:
         fitting if drawn else 1,
         draw.price,
         draw.cluster,
+        row.offer,
         row.amount,
         row.held,
         row.paid,

@@ -12,6 +12,7 @@ an answer with a decision id is final. If this attempt may still be written, an 
 
 from __future__ import annotations
 
+import datetime
 import hashlib
 import logging
 import time
@@ -33,15 +34,28 @@ from outlay.serve.deciding.past import PastDay, PastError, Summaries, check_past
 from outlay.serve.experiment.arms import Enrolment, ServedArm, ServedExperiment
 from outlay.serve.handlers.clusters import cluster_of, first_clusters
 from outlay.serve.handlers.commit import GroupCommit
-from outlay.serve.handlers.messages import BadRequestError, DecisionAnswer, DecisionRequest, Problem, time_text
+from outlay.serve.handlers.messages import (
+    BadRequestError,
+    DecisionAnswer,
+    DecisionRequest,
+    DecisionState,
+    Problem,
+    time_text,
+)
 from outlay.serve.handlers.metrics import Metrics
 from outlay.serve.handlers.state import ServingState
 from outlay.serve.ledger.ledger import Ledger, LedgerError, UndecidedError
-from outlay.serve.ledger.records import Proposal, Recorded, new_decision_ids
+from outlay.serve.ledger.records import Proposal, Recorded, State, new_decision_ids
 from outlay.serve.user_days.ledger_past import LedgerPast
 
 LEDGER_UNAVAILABLE = "ledger_unavailable"
 HOUR = 3_600_000  # milliseconds
+STATES: dict[State, DecisionState] = {
+    "free": "none",
+    "reserved": "reserved",
+    "settled": "redeemed",
+    "released": "expired",
+}
 
 log = logging.getLogger("outlay.serve")
 _canonical = msgspec.json.Encoder(order="deterministic")
@@ -308,6 +322,8 @@ class DecisionHandler:
             bundle=loaded.bundle.id,
             reason=LEDGER_UNAVAILABLE,
             arm=name,
+            state="none",
+            expires_at=None,
         )
 
 
@@ -405,4 +421,8 @@ def _answer(recorded: Recorded) -> DecisionAnswer | Problem:
         bundle=recorded.bundle,
         reason=recorded.reason,
         arm=recorded.arm,
+        state=STATES[recorded.state],
+        expires_at=None
+        if recorded.state == "free"
+        else datetime.datetime.fromtimestamp(recorded.expires / 1000, datetime.UTC),
     )

@@ -7,7 +7,7 @@ Unknown fields and wrong types are errors that name the field (`http/decoding.py
 from __future__ import annotations
 
 import datetime
-from typing import Annotated
+from typing import Annotated, Literal
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
@@ -77,6 +77,9 @@ class DecisionRequests(_Strict, frozen=True):
     requests: list[DecisionRequest]
 
 
+DecisionState = Literal["none", "reserved", "redeemed", "expired"]
+
+
 class DecisionAnswer(Struct, frozen=True, kw_only=True):
     """The decision for a user.
 
@@ -87,8 +90,10 @@ class DecisionAnswer(Struct, frozen=True, kw_only=True):
         member: position of the member that decided; null if none did.
         probability: of this action, over the draw of the member or of the random slice.
         bundle: id of the bundle.
-        reason: policy, random, constant, holdout, a fallback, or the guard that answered.
+        reason: policy, random, constant, holdout, a fallback, the guard that answered, or expired.
         arm: the user's arm of the test; otherwise policy, or random for the random slice.
+        state: none (nothing was given), reserved, redeemed or expired. Give the action only if it is reserved.
+        expires_at: when an incentive that is not redeemed expires; null if none was given.
     """
 
     decision_id: str | None
@@ -99,6 +104,8 @@ class DecisionAnswer(Struct, frozen=True, kw_only=True):
     bundle: str
     reason: str
     arm: str
+    state: DecisionState
+    expires_at: datetime.datetime | None
 
 
 class OutcomeRequest(_Strict, frozen=True):

@@ -3,8 +3,9 @@
     granted  ⇔  for every scope of the decision: reserved + settled + amount ≤ cap  and  offers + 1 ≤ offers cap
 
 The first guard that refuses turns the proposal into "no incentive" with its reason: a pause, the user's day and the
-user, the server's own reason, the day, the arm, the campaign. A proposal that costs nothing is only checked for a pause
-and the server's own reason. Pure: the caller holds the campaign's lock, has read the counters, and writes them back.
+user, the server's own reason, the day, the arm, the campaign. They are asked for every offer, also for one that reserves
+nothing: it fits wherever the cap is not exceeded already. "No incentive" is only checked for a pause and the server's
+own reason. Pure: the caller holds the campaign's lock, has read the counters, and writes them back.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from outlay.serve.ledger.caps import Caps
-from outlay.serve.ledger.records import ARM_CAP, DAY_CAP, PAUSED, TOTAL_CAP, USER_LIMIT, Proposal, Recorded
+from outlay.serve.ledger.records import ARM_CAP, DAY_CAP, EXPIRED, PAUSED, TOTAL_CAP, USER_LIMIT, Proposal, Recorded
 
 Key = tuple[str, str, str, str]  # campaign, scope, the arm or user, the day; "" if the scope has no arm, user or day
 Request = tuple[str, str]  # campaign and request id
@@ -179,7 +180,7 @@ def admit(
         request = proposal.campaign, proposal.request_id
         if request in stored:
             body, answer = stored[request]
-            answers.append(replace(answer, status="replay" if body == proposal.body else "conflict"))
+            answers.append(_again(proposal, body, answer))
             continue
         new = _guarded(proposal, campaigns[proposal.campaign], counters)
         answer = _answer(new.decision)
@@ -206,21 +207,21 @@ def _guarded(proposal: Proposal, campaign: CampaignState, counters: Mapping[Key,
             forced=True,
         )
         return Admitted(none, room)
-    if proposal.amount:
+    if proposal.offer:
         for limit in (*own, *shared):
             counters[limit.key].grant(proposal.amount, limit)
     return Admitted(proposal, room)
 
 
 def _room(scope_limits: Iterable[ScopeLimit], counters: Mapping[Key, Counter]) -> int | None:
-    """Return the most that one offer may cost; 0 if no offer is allowed, None if nothing limits it."""
+    """Return the most that one offer may cost; negative if no offer is allowed, None if nothing limits it."""
     left = []
     for limit in scope_limits:
         counter = counters[limit.key]
         if limit.cap is not None:
-            left.append(max(limit.cap - counter.reserved - counter.settled, 0))
+            left.append(limit.cap - counter.reserved - counter.settled)
         if limit.offers_cap is not None and counter.offers >= limit.offers_cap:
-            left.append(0)
+            left.append(-1)
     return min(left, default=None)
 
 
@@ -233,13 +234,32 @@ def _refusal(
 ) -> str | None:
     if paused:
         return PAUSED
-    if not proposal.amount:
+    if not proposal.offer:
         return proposal.refused
     return (
         refusal(own, counters, proposal.amount, offers=1)
         or proposal.refused
         or refusal(shared, counters, proposal.amount, offers=1)
     )
+
+
+def _again(proposal: Proposal, body: str, answer: Recorded) -> Recorded:
+    """Return the answer to a request whose id is stored; an offer is gone once it has expired, released yet or not."""
+    if body != proposal.body:
+        return replace(answer, status="conflict")
+    if answer.state == "released" or (answer.state == "reserved" and answer.expires <= proposal.ts):
+        return replace(
+            answer,
+            status="replay",
+            action=proposal.none_action,
+            action_index=proposal.none_index,
+            amount=0,
+            probability=1.0,
+            reason=EXPIRED,
+            forced=True,
+            state="released",
+        )
+    return replace(answer, status="replay")
 
 
 def _answer(decision: Proposal) -> Recorded:
@@ -256,4 +276,6 @@ def _answer(decision: Proposal) -> Recorded:
         arm=decision.arm,
         amount=decision.amount,
         forced=decision.forced,
+        expires=decision.expires,
+        state="reserved" if decision.offer else "free",
     )

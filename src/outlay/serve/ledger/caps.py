@@ -10,7 +10,7 @@ from outlay.serve.ledger.records import check_amount, check_ids
 
 
 class Caps(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Hard limits of a campaign. Amounts are minor units, offers are decisions with an amount above 0; None: no limit.
+    """Hard limits of a campaign. Amounts are minor units, offers are decisions that give an incentive; None: no limit.
 
     Attributes:
         total: of the whole campaign.
@@ -56,8 +56,8 @@ class Tally(Struct, frozen=True):
         cap: minor units allowed now; None: no limit.
         reserved: minor units.
         settled: minor units.
-        offers: decisions with an amount above 0.
-        decisions: all decisions, including those of amount 0.
+        offers: decisions that gave an incentive, whatever it reserved.
+        decisions: all decisions.
         granted: minor units ever reserved; it never decreases.
         excess: minor units of `settled` that no reservation covered (`settlement`).
     """

@@ -9,7 +9,8 @@ These hold under any concurrency, retries and crashes:
   user and the user's day. Settled money always counts; reserved money counts until it is released.
 * Payments are settled even if they exceed the reservation. Only this excess can take a scope over its cap.
 * The decision row *is* the reservation. Once `record` returns, it is on disk.
-* A request id spends once per campaign and always gets the stored answer; with a different body it is a conflict.
+* A request id spends once per campaign and always gets the stored answer, until what it offered expires: from then on
+  "no incentive". With a different body it is a conflict.
 * An event (decision, kind, event id) moves money once and always gets the stored answer.
 * Counters equal the sums of the rows whenever a reader can see them; `check` computes both. Users are counted only
   while the caps limit users.
@@ -37,7 +38,7 @@ from outlay.core.errors import OutlayError
 from outlay.serve.ledger.caps import CampaignConfig, Caps, Totals
 from outlay.serve.ledger.clock import LedgerClock
 from outlay.serve.ledger.money import LARGEST
-from outlay.serve.ledger.records import DecisionFields, Outcome, OutcomeResult, Proposal, Recorded, check_ids
+from outlay.serve.ledger.records import DecisionFields, Outcome, OutcomeResult, Proposal, Recorded, State, check_ids
 
 
 class LedgerError(OutlayError):
@@ -87,17 +88,19 @@ class DecisionRow(DecisionFields, frozen=True, kw_only=True):
     """A decision in its current state, with its outcomes in order of arrival.
 
     Attributes:
-        room: the most that the limits allowed when it was made, minor units; 0 if they allowed no offer; None if
-            nothing limits it, or during a pause.
-        state: "free" (amount 0), "reserved", "settled" or "released".
+        offer: it gave an incentive, whatever that reserved.
+        room: the most that the limits allowed when it was made, minor units; negative if they allowed no offer, not
+            even one that reserves nothing; None if nothing limits it, or during a pause.
+        state: "free" (no offer), "reserved", "settled" or "released".
         held: minor units reserved now.
         paid: minor units settled now.
         excess: the part of `paid` that no reservation covered.
         outcomes: each with the answer it got.
     """
 
+    offer: bool
     room: int | None
-    state: str
+    state: State
     held: int
     paid: int
     excess: int

@@ -47,6 +47,7 @@ USER_LIMIT = "user_limit"
 DAY_CAP = "day_cap"
 ARM_CAP = "arm_cap"
 TOTAL_CAP = "total_cap"
+EXPIRED = "expired"  # the reason in the answer to a retry that comes too late
 
 LARGEST_VALUE = 2.0**63  # of an outcome that is not money: sums of any number of them are finite
 TIME_LENGTH = 64  # maximum characters of a request's own time
@@ -69,7 +70,7 @@ class DecisionFields(Struct, frozen=True, kw_only=True):
         member: of the mixture; None if no member decided.
         action: the value given.
         action_index: its position in the campaign's actions.
-        amount: minor units to reserve; 0 is always granted, except during a pause.
+        amount: minor units to reserve.
         probability: of `action`, over the draw of the member.
         members: JSON, the actions of all members.
         features: JSON, the features that the decision is based on.
@@ -119,6 +120,11 @@ class Proposal(DecisionFields, frozen=True, kw_only=True):
     none_index: int
     refused: str | None = None
 
+    @property
+    def offer(self) -> bool:
+        """Whether it gives an incentive, whatever that reserves: limits on offers count it, and guards are asked."""
+        return self.action != self.none_action
+
     def __post_init__(self) -> None:
         check_ids(
             campaign=self.campaign, request_id=self.request_id, arm=self.arm, user=self.user, episode=self.episode
@@ -135,14 +141,19 @@ class Proposal(DecisionFields, frozen=True, kw_only=True):
             )
 
 
+State = Literal["free", "reserved", "settled", "released"]
+
+
 class Recorded(Struct, frozen=True, kw_only=True):
     """The ledger's record of a request.
 
     Attributes:
-        status: "new", "replay" (the stored answer to a retry) or "conflict" (the id belongs to another request; the
-            fields are of that other request, and nothing was written).
+        status: "new", "replay" (the stored answer to a retry, or "no incentive" if what was offered has expired) or
+            "conflict" (the id belongs to another request; the fields are of that other request, and nothing was
+            written).
         forced: a guard decided; `probability` is then 1.
-        amount: minor units reserved at the decision.
+        amount: minor units reserved at the decision; 0 once it has expired.
+        state: as in `ledger.DecisionRow`; "released" as soon as it has expired.
         others: as in `Proposal`.
     """
 
@@ -157,6 +168,8 @@ class Recorded(Struct, frozen=True, kw_only=True):
     reason: str
     arm: str
     amount: int
+    expires: int
+    state: State
     forced: bool
 
 

@@ -22,7 +22,7 @@ _proposed = attrgetter(*tuple(DECISION.columns)[:-5])  # the columns before room
 _OUTCOME = tuple(OUTCOME.columns)[:-3]  # the columns before status, moved and excess
 _happened = attrgetter(*_OUTCOME)
 _EVENT = ", ".join(OUTCOME.columns)
-_ROW = tuple(name for name in DecisionRow.__struct_fields__ if name not in ("forced", "outcomes"))
+_ROW = tuple(name for name in DecisionRow.__struct_fields__ if name not in ("forced", "offer", "outcomes"))
 
 
 class Transaction(Protocol):
@@ -147,6 +147,7 @@ def _with_outcomes(found: Sequence[dict[str, Any]], happened: Iterable[tuple[Any
         DecisionRow(
             **{name: row[name] for name in _ROW},
             forced=bool(row["forced"]),
+            offer=bool(row["offer"]),
             outcomes=tuple(outcomes.get(row["decision_id"], ())),
         )
         for row in found
@@ -156,7 +157,7 @@ def _with_outcomes(found: Sequence[dict[str, Any]], happened: Iterable[tuple[Any
 def add_decisions(tx: Transaction, admitted: Sequence[Admitted], changed: Mapping[Key, Counter]) -> None:
     """Write new decisions, each with its reservation, and the counters that they changed."""
     rows = [
-        (*_proposed(decision), room, "reserved" if decision.amount else "free", decision.amount, 0, 0)
+        (*_proposed(decision), room, "reserved" if decision.offer else "free", decision.amount, 0, 0)
         for decision, room in admitted
     ]
     tx.insert(DECISION, rows)

@@ -3,7 +3,7 @@
     reserved ──redeemed x──▶ settled x            the rest of the reservation is free again
     reserved ──expiry──────▶ released             all of it is free again
     released ──redeemed x──▶ settled x
-    free     ──redeemed x──▶ settled x > 0
+    free     ──redeemed x──▶ settled x > 0       no offer was made, so all of it is excess
     settled  ──refund y────▶ settled x − y        for y ≤ x; excess is refunded first
 
 A redemption reports the amount paid, so all of x counts as spent and reduces what may still be granted. The part that

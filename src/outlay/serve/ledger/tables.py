@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-FORMAT = 5  # version of the tables, raised with every change to them; other versions are refused
+FORMAT = 6  # version of the tables, raised with every change to them; other versions are refused
 MONEY = "bigint not null"
 WORD = "text not null"
 FLAG = "boolean not null"
@@ -82,6 +82,7 @@ DECISION = SqlTable(
         "reason": WORD,
         "expires": MONEY,
         "forced": FLAG,
+        "offer": FLAG,
         "room": "bigint",
         "state": WORD,
         "held": MONEY,
@@ -191,11 +192,11 @@ class Scope(NamedTuple):
         groups = ["campaign", *([self.key] if self.key else []), *(["day"] if self.day else [])]
         decisions, where = "count(*)", ""
         if self.kept:
-            moved, kept = "(amount > 0 or state = 'settled')", f"select name from campaign where {self.kept}"
+            moved, kept = "(offer or state = 'settled')", f"select name from campaign where {self.kept}"
             decisions, where = "0", f"where {moved} and campaign in ({kept})"
         return f"""select campaign, '{self.name}' as scope, {key} as key, {day} as day, sum(held) as reserved,
             sum(paid) as settled, sum(excess) as excess,
-            sum(case when amount > 0 then 1 else 0 end) as offers, {decisions} as decisions,
+            sum(case when offer then 1 else 0 end) as offers, {decisions} as decisions,
             sum(amount) as granted from decision {where} group by {", ".join(groups)}"""
 
 
@@ -229,7 +230,7 @@ CHECKS = {
     """,
     "the state does not fit the money": """
         select decision_id, state, amount, held, paid, excess from decision
-        where (state = 'free' and amount <> 0) or (state in ('reserved', 'released') and amount = 0)
+        where (state = 'free' and (offer or amount <> 0)) or (state in ('reserved', 'released') and not offer)
             or (state = 'reserved' and held <> amount)
             or (state <> 'reserved' and held <> 0) or (state <> 'settled' and paid <> 0)
     """,

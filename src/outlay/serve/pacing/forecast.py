@@ -176,7 +176,7 @@ def spend(day: Tally, redeemed: float) -> float:
 def _share(days: Sequence[Tally], believed: float) -> float:
     """Return settled over granted, without excess; the prior weighs as much as a few offers."""
     granted, offers = sum(day.granted for day in days), sum(day.offers for day in days)
-    if not offers:
+    if not granted:
         return believed
     weight = FEW * granted / offers
     return (sum(day.settled - day.excess for day in days) + weight * believed) / (granted + weight)

@@ -27,20 +27,22 @@ class PossibleActions:
     Attributes:
         salts: salts of the pool's members, in order.
         actions: `[K]` values.
-        amounts: `[K]` minor units that each reserves.
+        amounts: `[K]` minor units that each reserves; None for none, which needs no room.
         may: `[K]` whether the limits on values allow it.
     """
 
     salts: tuple[str, ...]
     actions: tuple[float, ...]
-    amounts: tuple[int, ...]
+    amounts: tuple[int | None, ...]
     may: tuple[bool, ...]
 
     def fits(self, room: int | None) -> tuple[bool, ...]:
-        """Return `[K]` whether the guards allow each action when `room` minor units are left; None: no limit."""
+        """Return `[K]` whether the guards allow each action, given `DecisionRow.room`."""
         if room is None:
             return self.may
-        return tuple(may and (not amount or amount <= room) for may, amount in zip(self.may, self.amounts, strict=True))
+        return tuple(
+            may and (amount is None or amount <= room) for may, amount in zip(self.may, self.amounts, strict=True)
+        )
 
 
 class CampaignHistory:
@@ -130,7 +132,7 @@ class CampaignHistory:
             salts=tuple(str(member["salt"]) for member in pool),
             actions=actions,
             amounts=tuple(
-                0 if action == none else self.money.reserve(amount)
+                None if action == none else self.money.reserve(amount)
                 for action, amount in zip(actions, reserve, strict=True)
             ),
             may=tuple(value_refusal(settings.values, action, none) is None for action in actions),

@@ -40,8 +40,7 @@ def fits_of(row: DecisionRow, draw: DrawRecord, terms: PossibleActions) -> list[
     The action given was allowed, whatever the recorded settings say: they may have changed in between.
     """
     given = bool(draw.members) and not row.forced
-    room = None if row.room is None else max(row.room, row.amount)
-    return [fit or (given and i == row.action_index) for i, fit in enumerate(terms.fits(room))]
+    return [fit or (given and i == row.action_index) for i, fit in enumerate(terms.fits(row.room))]
 
 
 def allowed_of(draw: DrawRecord, terms: PossibleActions) -> Sequence[int]:
