@@ -41,10 +41,9 @@ from pathlib import Path
 from typing import Any
 
 from ledger_crash import PATIENCE, reopened
+from outlay.serve.ledger.records import EXPIRED
 from own_postgres import OwnPostgres, kill, own_postgres
 from serve_speed import ACTIONS, schema, states, write
-
-from outlay.serve.ledger.records import EXPIRED
 
 CAMPAIGN = "speed"  # of the bundle that `serve_speed` writes
 CAP = 5_000.0  # money; all requests together ask for about twice as much

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -13,18 +14,26 @@ import outlay
 from campaign_files import campaign_file
 from outlay.choosing.evaluation import Evaluation
 from outlay.core.estimate import Estimate
-from outlay.core.transitions import CERTIFY
+from outlay.core.transitions import CERTIFY, Transitions
 from policy_files import policy_file
 
 USERS, OUTSIDE = 1_000, 3
 ACTIONS = np.array([0.0, 1.0, 2.0])
 
 
-def prepared(folder: Path, columns: dict[str, Any], limit: float, stated: str = "") -> outlay.Transitions:
+def prepared(folder: Path, columns: dict[str, Any], limit: float, stated: str = "") -> Transitions:
+    """DATA; what the log contradicts is stated afterwards: an older version prepared it."""
+    late = stated.partition("=")[2].strip(' "') if "/" in stated else ""
     settings = "[train]\nshares = [0.4, 0.2, 0.4]\n"
     path = campaign_file(folder, columns, discount=0.0, log='propensity = "p"', tail=settings)
-    path.write_text(path.read_text().replace("at_most = 1.2", f"at_most = {limit}{stated}"))
-    return outlay.prepare(path, folder / "data")
+    path.write_text(path.read_text().replace("at_most = 1.2", f"at_most = {limit}{'' if late else stated}"))
+    outlay.prepare(path, folder / "data")
+    if late:
+        file = folder / "data" / "manifest.json"
+        content = json.loads(file.read_text())
+        content["campaign"]["budget"][0]["reserve"] = late
+        file.write_text(json.dumps(content))
+    return Transitions.open(folder / "data")
 
 
 STATED = '\nreserve = "coupon"'

@@ -76,7 +76,7 @@ def test_a_total_is_enough_for_as_many_decimal_reserves_as_it_is_worth(
     deep: Run, habit: Habit, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Ten users at no less than ten fen; in float32 they would need 1.0000000149 yuan."""
-    monkeypatch.setattr("outlay.jobs.allocate.reserves", lambda *_: np.array([0.1 + 0.1 * i for i in range(11)]))
+    monkeypatch.setattr("outlay.jobs.allocate.usable_reserves", lambda *_: np.array([0.1 + 0.1 * i for i in range(11)]))
     users = habit.folder / "states.parquet"
     assert allocate_users(deep, users, 1.0, tmp_path / "out.csv", cost="reserve").cost == 1.0
     assert pacsv.read_csv(tmp_path / "out.csv")["cost"].to_pylist() == [0.1] * 10

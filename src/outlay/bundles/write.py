@@ -85,6 +85,7 @@ class BundleSpec:
         certificate: the certificate, if there is one; JSON.
         versions: of what trained it, by package; those of what writes it are added.
         reserve: `[K]` money to set aside when each action is given; None: not known.
+        largest_costs: `[K]` the most that a row of the log has cost with each action, in money; None: not known.
         frontier: all policies that may be mixed anew, of any number of networks; their weights are not read. The graph
             of the frontier computes them, but for those whose network is that of a member (constant actions).
     """
@@ -101,6 +102,7 @@ class BundleSpec:
     certificate: Any = None
     versions: dict[str, str] = field(default_factory=dict)
     reserve: ArrayLike | None = None
+    largest_costs: ArrayLike | None = None
     frontier: tuple[MemberSpec, ...] = ()
 
     def __post_init__(self) -> None:
@@ -256,6 +258,7 @@ def manifest_content(spec: BundleSpec) -> dict[str, Any]:
         "episode": campaign.meta.name,
         "actions": _floats(spec.actions),
         "reserve": None if spec.reserve is None else _floats(spec.reserve),
+        "largest_costs": None if spec.largest_costs is None else _floats(spec.largest_costs),
         "heads": list(spec.heads),
         "imitation_threshold": spec.imitation_threshold,
         "features": {

@@ -31,7 +31,7 @@ from outlay.bundles.write import BundleSpec, MemberSpec
 from outlay.choosing.estimates import assuming_less
 from outlay.choosing.looks import next_alpha
 from outlay.choosing.measure import Measure
-from outlay.choosing.reserve import known_reserves
+from outlay.choosing.reserve import known_reserves, largest_costs
 from outlay.choosing.shrinkage import shrunk
 from outlay.choosing.window import counted
 from outlay.core.campaign import Campaign
@@ -87,6 +87,11 @@ class RunContext:
     def reserve(self) -> Vector | None:
         """`[K]` money to set aside for each action; None if it is not known. Reads the log once."""
         return known_reserves(self.data, self.campaign)
+
+    @cached_property
+    def largest_costs(self) -> Vector:
+        """`[K]` the most that a row of the log has cost with each action, in money. Reads the log once."""
+        return largest_costs(self.data, self.campaign)
 
     @cached_property
     def margins(self) -> dict[int, tuple[Fitted, Vector]]:
@@ -403,6 +408,7 @@ def bundle_spec(
         schema=context.seen.schema,
         actions=context.data.actions,
         reserve=context.reserve,
+        largest_costs=context.largest_costs,
         heads=context.heads,
         members=tuple(
             MemberSpec(

@@ -1,4 +1,8 @@
-"""What has to be set aside when an action is given: the money budget's `reserve`, or the largest cost seen for it."""
+"""What has to be set aside when an action is given: the money budget's `reserve`, or the largest cost seen for it.
+
+What `reserve` states may not be less than a row has cost (`check_stated`); and where it states nothing, an action that
+never cost anything has no price (`unpriced_of`). The rules are in `core/reserves.py`.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +13,7 @@ from numpy.typing import NDArray
 
 from outlay.core.campaign import Budget, Campaign
 from outlay.core.errors import CampaignError
+from outlay.core.reserves import TOO_LOW, WAY_OUT, too_low, unpriced, unpriced_words
 from outlay.core.transitions import Transitions
 from outlay.logs.source import lock
 
@@ -22,10 +27,41 @@ def reserves(data: Transitions, campaign: Campaign) -> NDArray[np.float64]:
     budget = campaign.budgets[campaign.money]
     if budget.reserve is not None:
         return _evaluated(budget, campaign, data.actions)
+    return largest_costs(data, campaign)
+
+
+def largest_costs(data: Transitions, campaign: Campaign) -> NDArray[np.float64]:
+    """`[K]` the largest cost of a row with each action, in money; 0 where none cost anything."""
     largest = np.zeros(data.num_actions, np.float32)
     np.maximum.at(largest, np.asarray(data.action, np.intp), data.outcome[:, 1 + campaign.money])
     # As the log writes them, not as float32 holds them: 0.1 is not 0.100000001, of which a server sets aside 0.11.
     return np.array([float(str(amount)) for amount in largest])
+
+
+def check_stated(data: Transitions, campaign: Campaign) -> None:
+    """Raise CampaignError if less is stated for an action than a row of the log has cost with it."""
+    budget, amounts = campaign.budgets[campaign.money], stated_reserves(data, campaign, campaign.money)
+    if amounts is None:
+        return
+    low = too_low(data.actions.tolist(), amounts.tolist(), largest_costs(data, campaign).tolist(), _none(campaign))
+    if low is not None:
+        raise CampaignError(low.words, file=campaign.path, where=f"budget {budget.name}.reserve", way_out=TOO_LOW)
+
+
+def unpriced_of(data: Transitions, campaign: Campaign) -> list[float]:
+    """Return the actions for which nothing would be set aside, since nothing says what they cost."""
+    if campaign.budgets[campaign.money].reserve is not None:
+        return []
+    return unpriced(data.actions.tolist(), largest_costs(data, campaign).tolist(), _none(campaign))
+
+
+def usable_reserves(data: Transitions, campaign: Campaign) -> NDArray[np.float64]:
+    """`[K]` in money, for what has to hold on the worst day. Raises CampaignError as `reserves`, or if it could not."""
+    check_stated(data, campaign)
+    if free := unpriced_of(data, campaign):
+        where = f"budget {campaign.budgets[campaign.money].name}.reserve"
+        raise CampaignError(unpriced_words(free), file=campaign.path, where=where, way_out=WAY_OUT)
+    return reserves(data, campaign)
 
 
 def known_reserves(data: Transitions, campaign: Campaign) -> NDArray[np.float64] | None:
@@ -52,7 +88,7 @@ def _evaluated(budget: Budget, campaign: Campaign, actions: NDArray[np.float64])
     connection.register("actions", pa.table({campaign.action_label: actions}))
     lock(connection)
     try:
-        (column,) = connection.execute(f"select ({expression})::double from actions").fetchnumpy().values()
+        rows = connection.execute(f"select ({expression})::double from actions").fetchall()
     except duckdb.Error as error:
         raise CampaignError(
             f"{expression!r} cannot be evaluated for an action alone: {str(error).splitlines()[0]}",
@@ -60,4 +96,14 @@ def _evaluated(budget: Budget, campaign: Campaign, actions: NDArray[np.float64])
             where=f"budget {budget.name}, reserve",
             way_out=f"Let it depend on {campaign.action_label} only, or leave it out.",
         ) from None
-    return np.asarray(column, np.float64)
+    amounts = np.array(rows, np.float64)[:, 0]  # NULL is NaN
+    if len(amounts) != len(actions) or not np.isfinite(amounts).all():
+        raise CampaignError(
+            f"{expression!r} has no value for one of the actions {actions.tolist()}.", file=campaign.path,
+            where=f"budget {budget.name}, reserve", way_out="Let it give an amount for every action.",
+        )  # fmt: skip
+    return amounts
+
+
+def _none(campaign: Campaign) -> float:
+    return campaign.meta.none or 0.0

@@ -22,7 +22,7 @@ from outlay.choosing.candidates import CandidatePolicy, MeasuredPolicy, RunConte
 from outlay.choosing.folds import fold_shares
 from outlay.choosing.looks import alpha_of, next_look
 from outlay.choosing.measure import Measure
-from outlay.choosing.reserve import known_reserves
+from outlay.choosing.reserve import known_reserves, largest_costs
 from outlay.choosing.window import window_of
 from outlay.core.campaign import Campaign
 from outlay.core.errors import FolderError, InfeasibleError
@@ -131,6 +131,7 @@ class StoredFrontier:
             schema=data.schema,
             actions=data.actions,
             reserve=known_reserves(data, campaign),
+            largest_costs=largest_costs(data, campaign),
             heads=tuple(self.manifest["heads"]),
             members=tuple(
                 replace(

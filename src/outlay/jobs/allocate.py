@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from outlay.bundles.decide import Bundle
 from outlay.bundles.read import load_bundle
 from outlay.bundles.rows import eligible_actions, users_of
-from outlay.choosing.reserve import reserves
+from outlay.choosing.reserve import usable_reserves
 from outlay.choosing.run import Run
 from outlay.core.errors import InfeasibleError, LogError, OutlayError
 from outlay.core.files import new_file
@@ -93,7 +93,8 @@ def allocate_users(
         progress: called with the fraction done and what is being done.
 
     Raises:
-        OutlayError: if the total is no number of 0 or more, or the run's networks do not know what a day costs.
+        OutlayError: if the total is no number of 0 or more, or what an action costs is not known, to the run's networks
+            or, with `reserve`, from the campaign file and the log.
         InfeasibleError: if even the cheapest decisions cost more than the total; it says how much.
         LogError: if there are no users, a user stands in the table more than once, or a column is missing.
     """
@@ -103,7 +104,7 @@ def allocate_users(
     out = checked_out(out, users)
     run = run if isinstance(run, Run) else Run.open(run)
     bundle = load_bundle(run.bundle)
-    reserved = reserves(run.data(), run.campaign) if cost == "reserve" else None
+    reserved = usable_reserves(run.data(), run.campaign) if cost == "reserve" else None
     report(0.05, "values and costs")
     read = _read(bundle, users, run, reserved, history)
     report(0.6, "allocating")

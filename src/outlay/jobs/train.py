@@ -19,12 +19,14 @@ from typing import Literal
 import numpy as np
 
 from outlay.choosing.measure import Measure
+from outlay.choosing.reserve import check_stated, unpriced_of
 from outlay.choosing.run import ESTIMATES, Run
 from outlay.core.campaign import Campaign
 from outlay.core.errors import FolderError, LogError, LostWorkerError, OutlayError
 from outlay.core.files import check_replaceable, kind_of, partial_of, put_in_place
 from outlay.core.machine import disk_way_out
 from outlay.core.progress import Progress, silent, within
+from outlay.core.reserves import WAY_OUT, unpriced_words
 from outlay.core.transitions import LEARN, SPLITS, Transitions
 from outlay.jobs.prepare import prepare
 from outlay.learning.screening import Screening, screen, screened_words, wide
@@ -284,6 +286,9 @@ def _data(
         notes.append(_paper_words(campaign, method))
     told = (data.manifest.get(part, {}).get("words") for part in ("ripeness", "hashed", "assignment"))
     notes += [f"{words}." for words in told if words]
+    check_stated(data, campaign)
+    if free := unpriced_of(data, campaign):
+        notes.append(f"{unpriced_words(free)} {WAY_OUT}")
     for split, name in enumerate(SPLITS):
         if len(data.users_of(split)) == 0:
             raise LogError(f"no user fell into the split {name!r}.", file=data.manifest["source"], where="train.shares",

@@ -12,6 +12,7 @@ from typing import Literal
 
 from outlay.core.campaign import Campaign
 from outlay.core.errors import LogError
+from outlay.core.reserves import ROUNDING, TOO_LOW, WAY_OUT, unpriced, unpriced_words
 from outlay.logs.amounts import exactly
 from outlay.logs.clustering import clustering
 from outlay.logs.findings import LEVELS, Finding
@@ -22,7 +23,6 @@ from outlay.logs.reading import plain, setting
 from outlay.logs.roles import Log
 
 MAX_ACTIONS, MAX_SEGMENTS = 255, 50
-ROUNDING = 1e-6  # of a stated amount: less is what 32 bits leave
 LARGEST = 1e30  # of an amount: networks have floats up to 3e38, and variances square
 ABSENT = 0.05  # share of user-days without a row from which somebody has to say what absence means
 
@@ -79,7 +79,7 @@ def inspect(log: Log) -> Facts:
     missing = _missing(log)
     actions, findings = _actions(log)
     findings += _values(log, missing)
-    findings += _reserves(log)
+    findings += _reserves(log, actions)
     findings += log.ripeness.findings() if log.ripeness else []
     findings += log.credited.findings() if log.credited else []
     if choices == 0:
@@ -183,13 +183,18 @@ def _values(log: Log, missing: dict[str, int]) -> list[Finding]:
     return findings
 
 
-def _reserves(log: Log) -> list[Finding]:
-    """Largest costs that the campaign file states, and the log contradicts or the action alone does not tell."""
+def _reserves(log: Log, actions: list[Action]) -> list[Finding]:
+    """Largest costs that the log contradicts, that the action alone does not tell, or that nothing tells.
+
+    What is stated of money, servers set aside: a contradiction is an error, but for none, for which nothing is.
+    """
     findings = []
+    none = log.campaign.meta.none or 0.0
     for j, (budget, cost) in enumerate(zip(log.campaign.budgets, log.costs, strict=True)):
+        key, reserve, money = f"budget {budget.name}.reserve", f"reserve{j}", j == log.campaign.money
         if budget.reserve is None:
+            findings += _unpriced(log, actions, none, key, cost) if money else []
             continue
-        key, reserve = f"budget {budget.name}.reserve", f"reserve{j}"
         (differ,) = log.source.run(
             f"SELECT count(*) FROM (SELECT 1 FROM roles GROUP BY action HAVING count(DISTINCT {reserve}) > 1 "
             f"OR count({reserve}) < count(*))"
@@ -199,16 +204,28 @@ def _reserves(log: Log) -> list[Finding]:
                                     "actions have several values, or none. Nothing is certified by it.",
                                     "Give the largest cost of each action, by the action and constants.",
                                     int(differ)))  # fmt: skip
-        if budget.sign < 0:
+        if budget.sign < 0 and not money:
             continue
         above = f"{cost} > {reserve} + {ROUNDING} * abs({reserve})"
-        (count,) = log.source.run(f"SELECT count(*) FILTER ({above}) FROM roles")[0]
+        count, offered = log.source.run(
+            f"SELECT count(*) FILTER ({above}), count(*) FILTER ({above} AND action <> {none!r}) FROM roles"
+        )[0]
         if count:
-            findings.append(Finding("warning", key, f"{budget.reserve} is not the largest cost: {count:,} rows cost "
-                                    f"more, {_first(log, above, cost)}. It is not believed, so nothing is certified "
-                                    "by it, and a server that sets it aside may pay more.",
-                                    "State the most that each action can cost.", int(count)))  # fmt: skip
+            findings.append(Finding("error" if money and offered else "warning", key,
+                                    f"{budget.reserve} is not the largest cost: {count:,} rows cost more, "
+                                    f"{_first(log, above, cost)}. It is not believed, so nothing is certified by it, "
+                                    "and a server that sets it aside may pay more.",
+                                    TOO_LOW, int(count)))  # fmt: skip
     return findings
+
+
+def _unpriced(log: Log, actions: list[Action], none: float, key: str, cost: str) -> list[Finding]:
+    """Actions of which neither the campaign file nor a row says what they cost."""
+    largest = dict(log.source.run(f"SELECT action, max({cost}) FROM roles GROUP BY action"))
+    given = {action.value: action.count for action in actions}
+    free = unpriced(given, [largest.get(value) or 0.0 for value in given], none)
+    count = sum(given[value] for value in free)
+    return [Finding("warning", key, unpriced_words(free), WAY_OUT, count)] if free else []
 
 
 def _leave_out(log: Log, name: str) -> str:

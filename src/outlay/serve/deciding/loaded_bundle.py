@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import secrets
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -20,6 +21,7 @@ from outlay.bundles.decide import Bundle
 from outlay.bundles.pool import Pool
 from outlay.bundles.read import load_bundle
 from outlay.core.errors import BundleError, OutlayError
+from outlay.core.reserves import TOO_LOW, WAY_OUT, too_low, unpriced, unpriced_words
 from outlay.core.schema import Schema
 from outlay.serve.clock import Moment
 from outlay.serve.config import ServeConfig
@@ -139,7 +141,7 @@ def prepare_bundle(
     if config.plan is not None:
         pool.check()
     money = Money(str(bundle.manifest["unit"]), config.minor)
-    loaded = LoadedBundle(folder, decider, _amounts(bundle, config, money), decider.index_of(none), money)
+    loaded = LoadedBundle(folder, decider, _amounts(bundle, config, money, none), decider.index_of(none), money)
     if history is not None and bundle.history is not None:
         loaded = replace(loaded, first_past=FirstPast.read(bundle, history))
     _warm_up(loaded)
@@ -200,36 +202,52 @@ def bundle_note(loaded: LoadedBundle, kind: str, now: int) -> Note:
     return Note(kind=kind, key=loaded.bundle.id, ts=now, content=json.dumps(content, ensure_ascii=False))
 
 
-def _amounts(bundle: Bundle, config: ServeConfig, money: Money) -> tuple[int, ...]:
-    """Return the minor units that each action reserves: those of serve.toml, else those of the bundle."""
-    if config.reserve is None:
-        stored = bundle.manifest.get("reserve")
-        if stored is None:
-            raise OutlayError(
-                "does not say how much money to reserve for each action.", file=bundle.folder,
-                way_out="Export it again from its run, or give a table [reserve] in serve.toml: "
-                + ", ".join(f'"{action:g}" = {action:g}' for action in bundle.actions[:3]) + " …",
-            )  # fmt: skip
-        return tuple(money.reserve(amount) for amount in stored)
-    amounts: dict[int, int] = {}
-    for text, amount in config.reserve.items():
+def _amounts(bundle: Bundle, config: ServeConfig, money: Money, none: float) -> tuple[int, ...]:
+    """Return the minor units that each action reserves: those of serve.toml, else those of the bundle.
+
+    Raises:
+        OutlayError: if they are not known, or the log of the bundle has shown larger costs.
+    """
+    actions, manifest = bundle.actions.tolist(), bundle.manifest
+    if config.reserve is not None:
+        file, amounts = config.path, _stated(actions, config.reserve, config.path)
+    elif (stored := manifest.get("reserve")) is not None:
+        file, amounts = bundle.folder, stored
+        observed = bundle.campaign.budgets[bundle.campaign.money].reserve is None
+        if observed and (free := unpriced(actions, amounts, none)):
+            raise OutlayError(unpriced_words(free), file=file, way_out=WAY_OUT)
+    else:
+        raise OutlayError(
+            "does not say how much money to reserve for each action.", file=bundle.folder,
+            way_out="Export it again from its run, or give a table [reserve] in serve.toml: "
+            + ", ".join(f'"{action:g}" = {action:g}' for action in actions[:3]) + " …",
+        )  # fmt: skip
+    largest = manifest.get("largest_costs")  # older bundles do not say
+    if largest is not None and (low := too_low(actions, amounts, largest, none)) is not None:
+        raise OutlayError(low.words, file=file, where="reserve", way_out=TOO_LOW)
+    return tuple(map(money.reserve, amounts))
+
+
+def _stated(actions: Sequence[float], stated: Mapping[str, float], file: Path | None) -> list[float]:
+    """Return `[K]` the amounts of `[reserve]`. Raises OutlayError if an action has none, or one is not an action."""
+    amounts: dict[int, float] = {}
+    for text, amount in stated.items():
         try:
-            near = np.isclose(bundle.actions, float(text), rtol=SAME_ACTION, atol=0)
+            near = np.isclose(actions, float(text), rtol=SAME_ACTION, atol=0)
         except ValueError:
             near = np.zeros(1, np.bool_)
         if not near.any():
             raise OutlayError(
-                f"is not one of the actions {bundle.actions.tolist()}.", file=config.path, where=f"reserve.{text}",
-                way_out="Fix the key.",
+                f"is not one of the actions {actions}.", file=file, where=f"reserve.{text}", way_out="Fix the key.",
             )  # fmt: skip
-        amounts[int(near.argmax())] = money.reserve(amount)
-    absent = [f"{action:g}" for i, action in enumerate(bundle.actions.tolist()) if i not in amounts]
+        amounts[int(near.argmax())] = amount
+    absent = [f"{action:g}" for i, action in enumerate(actions) if i not in amounts]
     if absent:
         raise OutlayError(
-            f"has no amount for the action {absent[0]}.", file=config.path, where="reserve",
-            way_out="Give an amount for every action; 0 reserves nothing.",
+            f"has no amount for the action {absent[0]}.", file=file, where="reserve",
+            way_out="Give an amount for every action; 0 for what is free.",
         )  # fmt: skip
-    return tuple(amounts[i] for i in range(len(bundle.actions)))
+    return [amounts[i] for i in range(len(actions))]
 
 
 def _warm_up(loaded: LoadedBundle) -> None:

@@ -3,9 +3,9 @@
     granted  ⇔  for every scope of the decision: reserved + settled + amount ≤ cap  and  offers + 1 ≤ offers cap
 
 The first guard that refuses turns the proposal into "no incentive" with its reason: a pause, the user's day and the
-user, the server's own reason, the day, the arm, the campaign. They are asked for every offer, also for one that reserves
-nothing: it fits wherever the cap is not exceeded already. "No incentive" is only checked for a pause and the server's
-own reason. Pure: the caller holds the campaign's lock, has read the counters, and writes them back.
+user, the server's own reason, the day, the arm, the campaign. They are asked for every offer, also for one that
+reserves nothing: it fits wherever the cap is not exceeded already. "No incentive" is only checked for a pause and the
+server's own reason. Pure: the caller holds the campaign's lock, has read the counters, and writes them back.
 """
 
 from __future__ import annotations
