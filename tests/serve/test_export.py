@@ -193,6 +193,20 @@ def test_where_the_money_leaves_one_answer_there_is_no_choice(tmp_path: Path, ou
     assert {row["propensity"] for row in free} == {0.5}
 
 
+def test_what_a_free_offer_may_be_told_no_by_is_in_the_propensities(tmp_path: Path, out: Path) -> None:
+    """It fits where there is no money left, and not where its user has had all the offers of the day."""
+    caps = Caps(total=0, user_day_offers=1)
+    ledger = Ledger(tmp_path / "ledger.db", caps=caps, reserve=[0.0, 0.0, 3.0])
+    for _ in range(2):
+        ledger.decide("a", 0, member=0, actions=(1, 0), amount=0)
+    ledger.decide("b", 0, member=0, actions=(2, 1))
+    export(ledger, out)
+    told = [(row["user_id"], row["reason"], row["member_fits"], row["offers"]) for row in rows_of(out)]
+    assert told == [("a", "policy", [True, True], 1), ("b", "total_cap", [False, True], 0)]
+    (again,) = rows_of(out, "further")
+    assert (again["reason"], again["member_fits"], again["offers"]) == ("user_limit", [False, True], 0)
+
+
 def test_outcomes_are_sums_of_values_and_what_came_late_is_told(ledger: Ledger, out: Path) -> None:
     decision = ledger.decide("a", 0)
     ledger.came(decision, "order", 2.0)

@@ -123,6 +123,10 @@ def test_redemption_is_told_by_days_that_have_expired() -> None:
     assert redemption(days, 10, 6.0, 0.6) == pytest.approx(0.6)
 
 
+def test_free_offers_say_nothing_of_redemption() -> None:
+    assert redemption({5: tally(0, 0, decisions=100)}, 10, 1.0, 0.6) == 0.6
+
+
 def test_what_yesterday_has_settled_already_is_the_least() -> None:
     days = {9: tally(10_000, 9_500, 500, decisions=1_000)}
     assert redemption(days, 10, 1.0, 0.6) == pytest.approx((9_500 + 1_000 * 0.6) / 11_000)

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from small_bundles import CAMPAIGN
 from small_servers import ADMIN, RESERVE, request, server
 from small_trials import Days, trial
 
@@ -19,6 +18,7 @@ from outlay.core.errors import OutlayError
 from outlay.serve.config import ServeConfig
 from outlay.serve.deciding.loaded_bundle import prepare_bundle
 from outlay.serve.experiment.arms import load_experiment
+from small_bundles import CAMPAIGN
 
 FREE = {"0": 0.0, "1.5": 0.0, "3": 3.0}
 UNPRICED = (
@@ -102,7 +102,7 @@ def test_neither_a_swap_nor_an_arm_brings_it_into_service(
         assert found.status_code == 422
         assert found.json()["error"] == f"{folder}: {UNPRICED} Bundle {old} stays in service."
         assert client.service.state.loaded.bundle.id == old
-        with pytest.raises(OutlayError, match="no row of the log cost anything with the actions 1.5 and 3"):
+        with pytest.raises(OutlayError, match="no row of the log cost anything with the actions"):
             load_experiment(trial(tmp_path, folder), client.service.state.loaded, client.service.state.config)
 
 

@@ -43,7 +43,9 @@ class _Strict(Struct, forbid_unknown_fields=True, frozen=True, kw_only=True):
 class DecisionRequest(_Strict, frozen=True):
     """Which incentive should this user get now?"""
 
-    request_id: Annotated[Id, Meta(description="Your id, one per decision. The same id always gets the same answer.")]
+    request_id: Annotated[
+        Id, Meta(description="Your id, one per decision. The same id gets the same answer, until that expires.")
+    ]
     user_id: Annotated[Id | _Whole | _Number, Meta(description="3, 3.0 and '3' are one user.")]
     features: Annotated[
         dict[str, Feature],
@@ -105,7 +107,7 @@ class DecisionAnswer(Struct, frozen=True, kw_only=True):
     reason: str
     arm: str
     state: DecisionState
-    expires_at: datetime.datetime | None
+    expires_at: Annotated[datetime.datetime, Meta(tz=True, description="RFC 3339, in UTC.")] | None
 
 
 class OutcomeRequest(_Strict, frozen=True):
