@@ -12,7 +12,7 @@ import pytest
 
 import outlay
 from campaign_files import campaign_file, panel
-from outlay.choosing.reserve import known_reserves, reserves
+from outlay.choosing.reserve import known_reserves, largest_costs, reserves
 from outlay.core.campaign import Campaign
 from outlay.core.errors import CampaignError, LogError, OutlayError
 from outlay.jobs.allocate import allocate_users
@@ -135,3 +135,20 @@ def test_a_statement_without_an_amount_for_every_action_is_none(tmp_path: Path, 
     campaign = Campaign.load(never_redeemed(tmp_path, f'reserve = "{stated}"'))
     data = outlay.prepare(never_redeemed(tmp_path), tmp_path / "data")
     assert known_reserves(data, campaign) is None
+
+
+def test_an_action_that_was_never_given_is_not_priced_either(tmp_path: Path) -> None:
+    path = campaign_file(tmp_path, panel(), log='propensity = "p"\nactions = [1, 2, 3, 4]')
+    (found,) = (f for f in outlay.check(path).findings if f.where == "budget coupon_cost.reserve")
+    assert found.message.startswith("no row of the log cost anything with the action 4, and nothing states")
+
+
+def test_only_of_money_is_anything_set_aside(tmp_path: Path) -> None:
+    """Of several budgets, it is one; what another one states may be wrong, and then is not believed."""
+    path = never_redeemed(
+        tmp_path, 'reserve = "coupon * 0.5"\n[[budget]]\nname = "sent"\ncost = "coupon"\nat_most = 9\nmoney = true'
+    )
+    levels = {f.where: f.level for f in outlay.check(path).findings if f.where.startswith("budget")}
+    assert levels == {"budget coupon_cost.reserve": "warning"}
+    data = outlay.prepare(path, tmp_path / "data")
+    assert largest_costs(data, data.campaign).tolist() == [1.0, 2.0, 3.0]
