@@ -118,6 +118,21 @@ def test_the_campaign_is_the_bundles_with_the_ledgers_roles(active: Ledger, out:
     assert campaign.meta.discount == 0.8
 
 
+@pytest.mark.parametrize(("offers", "value", "kept"), [(1, 3.0, True), (2, 3.0, False), (1, 3.5, True), (2, 1.0, True)])
+def test_a_reserve_of_one_offer_is_not_that_of_a_day_with_two(
+    active: Ledger, out: Path, offers: int, value: float, kept: bool
+) -> None:
+    """A row sums its user's day. What a single offer contradicts stays, so that check tells it."""
+    for number in range(offers):
+        active.came(active.decide("a", 0, hour=10 + number), "redeemed", value)
+    active.decide("b", 0)
+    warnings = export(active, out).warnings()
+    assert campaign_in(out).budgets[1].reserve == ("coupon" if kept else None)
+    assert any(words.startswith('reserve = "coupon" is not in campaign.toml') for words in warnings) != kept
+    levels = [f.level for f in outlay.check(out / "campaign.toml").findings if "is not the largest cost" in f.message]
+    assert levels == (["error"] if value > 3 else [])
+
+
 def test_exporting_day_by_day_is_exporting_at_once(ledger: Ledger, out: Path, tmp_path: Path) -> None:
     for day in range(4):
         filled(ledger, range(day, day + 1))

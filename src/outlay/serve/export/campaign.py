@@ -17,6 +17,7 @@ from typing import Any
 from outlay.core.campaign import Campaign
 from outlay.core.errors import CampaignError, OutlayError
 from outlay.core.files import new_file
+from outlay.core.reserves import ROUNDING
 from outlay.logs.reading import quoted
 from outlay.logs.source import Source
 from outlay.serve.user_days.layout import FEATURE, FOLDER, KIND, LogLayout
@@ -76,7 +77,10 @@ def campaign_of(
     money["cost"] = names["paid"]
     if log.get("segment") is not None and not _is_known(source, log["segment"]):
         del log["segment"]
-    if money.get("reserve") is not None and not _is_known(source, money["reserve"]):
+    if (reserve := money.get("reserve")) is not None and not (
+        _is_known(source, reserve)
+        and _is_of_a_row(source, reserve, float(content["campaign"].get("none") or 0.0), names)
+    ):
         del money["reserve"]
     unstated = "complete" not in log and "terminal" not in log
     if unstated and content["campaign"].get("discount", 0) > 0 and _has_gaps(source, names):
@@ -101,6 +105,13 @@ def campaign_notes(file: Path, bundle: Mapping[str, Any], as_of: datetime.date, 
         notes.append(
             f"{' and '.join(lost)} had later outcomes in a table (log.events), which the exported log does not read: "
             f"correct the expression in {file.name} to name the outcomes that the server was told."
+        )
+    reserve = _money(content["budget"]).get("reserve")
+    if reserve is not None and not edited and _money(Campaign.content(file)["budget"]).get("reserve") is None:
+        notes.append(
+            f"reserve = {json.dumps(reserve)} is not in {file.name}: the log lacks its columns, or a row with several "
+            "offers cost more than one of them can. Without it, the largest cost of a row is set aside. "
+            "State what the offers of a day can cost, or allow one a day: decisions_per_day = 1 under [user]."
         )
     if edited and content["log"].get("delays"):
         stated = str(Campaign.content(file).get("log", {}).get("as_of"))
@@ -192,6 +203,19 @@ def _is_known(source: Source, text: str) -> bool:
     except OutlayError:
         return False
     return True
+
+
+def _is_of_a_row(source: Source, reserve: str, none: float, names: Mapping[str, str]) -> bool:
+    """Return whether `reserve` may hold for rows: not if only those that sum several offers cost more.
+
+    If a row with a single offer costs more, the statement is wrong, and it is kept: `outlay check` refuses it.
+    """
+    paid, offers, action = (quoted(names[role]) for role in ("paid", "offers", "action"))
+    [(single, several)] = source.run(
+        f"SELECT count(*) FILTER ({offers} <= 1), count(*) FILTER ({offers} > 1) FROM log "
+        f"WHERE {action} <> {none!r} AND {paid} > ({reserve}) + {ROUNDING} * abs({reserve})"
+    )
+    return bool(single or not several)
 
 
 def _has_gaps(source: Source, names: Mapping[str, str]) -> bool:
