@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -74,10 +75,12 @@ def stepped() -> Iterator[tuple[SteppedLoop, tuple[str, int]]]:
     """A loop with a server of our connections that answers with what it is sent, and where it listens."""
 
     async def echo(scope: Any, receive: Any, send: Any) -> None:
-        body, more = b"", True
+        body, more = b"", scope["path"] != "/early"
         while more:
             part = await receive()
             body, more = body + part.get("body", b""), part.get("more_body", False)
+        if scope["path"] == "/large":
+            body = bytes(100 << 20)  # more than the system keeps for a client
         await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"%d" % len(body))]})
         await send({"type": "http.response.body", "body": body})
 
@@ -120,6 +123,124 @@ def test_a_request_that_takes_too_long_is_ended_and_a_slow_one_is_not(
             loop.forward(0.6 * PATIENCE)
             slow.sendall(body)
             assert answer_from(slow).startswith(b"HTTP/1.1 200 ")
+
+
+def test_who_begins_a_second_request_slowly_is_told(
+    stepped: tuple[SteppedLoop, tuple[str, int]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connections, "REQUEST", PATIENCE)
+    loop, place = stepped
+    for slowly in (b"POST /v1/deci", b"\r\n"):  # an empty line is a beginning as well
+        with socket.create_connection(place, timeout=PATIENCE) as late:
+            late.sendall(b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\n{}")
+            assert answer_from(late).startswith(b"HTTP/1.1 200 ")
+            late.sendall(slowly)
+            wait_until(lambda: connections.Connection.begun)
+            loop.forward(PATIENCE + 1)
+            assert late.recv(1000).startswith(b"HTTP/1.1 408 ")
+            assert late.recv(1000) == b""
+
+
+def test_a_request_that_ends_after_its_answer_leaves_an_idle_connection(
+    stepped: tuple[SteppedLoop, tuple[str, int]],
+) -> None:
+    _, place = stepped
+    with socket.create_connection(place, timeout=PATIENCE) as client:
+        client.sendall(b"GET /early HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\n{")
+        assert client.recv(1000).startswith(b"HTTP/1.1 200 ")
+        client.sendall(b"}")
+        wait_until(lambda: connections.Connection.idle and not connections.Connection.begun)
+
+
+def test_who_does_not_read_answers_is_closed(
+    stepped: tuple[SteppedLoop, tuple[str, int]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connections, "REQUEST", PATIENCE)
+    loop, place = stepped
+    with socket.create_connection(place, timeout=PATIENCE) as deaf:
+        deaf.sendall(b"GET /large HTTP/1.1\r\nHost: x\r\n\r\n")
+        wait_until(lambda: any(each.flow.write_paused for each in connections.Connection.begun))
+        loop.forward(PATIENCE + 1)
+        wait_until(lambda: not connections.Connection.begun and not connections.Connection.idle)
+
+
+@pytest.mark.parametrize("path", ["/early", "/"])
+def test_no_more_than_a_piece_of_a_pipeline_waits(
+    stepped: tuple[SteppedLoop, tuple[str, int]], monkeypatch: pytest.MonkeyPatch, path: str
+) -> None:
+    """Whether or not the application reads bodies, which lets uvicorn read on."""
+    began, waiting = connections.Connection.on_headers_complete, list[int]()
+
+    def watched(self: connections.Connection) -> None:
+        began(self)
+        waiting.append(len(self.pipeline))
+
+    monkeypatch.setattr(connections.Connection, "on_headers_complete", watched)
+    _, place = stepped
+    one, count = b"GET %s HTTP/1.1\r\n\r\n" % path.encode(), 3_000
+    with socket.create_connection(place, timeout=PATIENCE) as client:
+        client.sendall(one * count)
+        answers = b""
+        while answers.count(b"HTTP/1.1 200 ") < count:
+            part = client.recv(1 << 16)
+            assert part
+            answers += part
+    assert len(waiting) == count
+    assert 0 < max(waiting) <= connections.PIECE // len(one) + 1
+
+
+def test_a_connection_rests_after_a_piece_that_took_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nine times as long, whatever the application wants to read in the meantime."""
+    now = [0.0]
+
+    class Transport(asyncio.Transport):
+        """Keeps whether it reads."""
+
+        reads = True
+
+        def pause_reading(self) -> None:
+            self.reads = False
+
+        def resume_reading(self) -> None:
+            self.reads = True
+
+        def is_closing(self) -> bool:
+            return False
+
+    class Slow(connections.Connection):
+        """Takes two seconds for a piece."""
+
+        def __init__(self) -> None:
+            self.transport = transport
+            self.flow = connections.PieceFlow(transport, [])
+
+        def data_received(self, _data: bytes | memoryview) -> None:
+            now[0] += 2
+
+    monkeypatch.setattr(connections, "Connection", Slow)
+    monkeypatch.setattr(connections, "time", SimpleNamespace(perf_counter=lambda: now[0]))
+    transport, loop = Transport(), SteppedLoop()
+
+    async def story() -> None:
+        pieces = connections.Pieces()
+        slow = pieces._connection
+        for size in (connections.PIECE, 7):
+            pieces.get_buffer(-1)
+            pieces.buffer_updated(size)
+            slow.flow.pause_reading()
+            slow.flow.resume_reading()
+            assert not transport.reads
+            loop.ahead += 17.5
+            await asyncio.sleep(0)
+            await asyncio.sleep(0)
+            assert not transport.reads
+            loop.ahead += 1.0
+            await asyncio.sleep(0)
+            await asyncio.sleep(0)
+            assert transport.reads
+
+    loop.run_until_complete(story())
+    loop.close()
 
 
 def answer_from(connection: socket.socket) -> bytes:

@@ -27,7 +27,7 @@ from outlay.serve.application import ServerOptions, application, is_loopback
 from outlay.serve.deciding.loaded_bundle import LoadedBundle, prepare_bundle
 from outlay.serve.experiment.arms import ServedExperiment
 from outlay.serve.experiment.rehearsal import check_rehearsal, clock_with, new_rehearsal, note_rehearsal
-from outlay.serve.http.connections import Connection
+from outlay.serve.http.connections import Pieces
 from outlay.serve.ledger.backends import open_ledger
 from outlay.serve.ledger.clock import TOLERANCE
 from outlay.serve.ledger.ledger import Ledger, NoLedgerError
@@ -40,7 +40,7 @@ UVICORN: dict[str, Any] = {
     "server_header": False,
     "proxy_headers": False,
     "ws": "none",
-    "http": Connection,
+    "http": Pieces,
     "timeout_keep_alive": 75,  # seconds: longer than the minute for which proxies keep theirs
     "timeout_graceful_shutdown": 5,  # seconds for requests in progress when the server is told to stop
 }
