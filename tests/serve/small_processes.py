@@ -20,7 +20,7 @@ import psutil  # type: ignore[import-untyped]
 
 from patience import PATIENCE, wait_until
 
-TOKEN = "secret"
+TOKEN = "the-administrator-s"
 HERE = Path(__file__).parent
 RESERVES = """
 [reserve]
@@ -52,7 +52,11 @@ class Process:
 
     def __init__(self, command: list[str], errors: Path, limits: Mapping[str, Any] | None = None) -> None:
         self.errors = errors
-        environment = os.environ | {"OUTLAY_TOKEN": TOKEN, "OPENBLAS_NUM_THREADS": "1", "TMPDIR": str(errors.parent)}
+        environment = os.environ | {
+            "OUTLAY_ADMIN_TOKEN": TOKEN,
+            "OPENBLAS_NUM_THREADS": "1",
+            "TMPDIR": str(errors.parent),
+        }
         environment["LIMITS"] = json.dumps(limits or {})
         with errors.open("wb") as file:
             self.popen = subprocess.Popen(command, stderr=file, stdout=file, env=environment)

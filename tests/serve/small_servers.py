@@ -28,11 +28,12 @@ from outlay.serve.ledger.ledger import LedgerError
 from outlay.serve.ledger.records import Proposal, Recorded
 from outlay.serve.ledger.sqlite import SqliteLedger
 from outlay.serve.shared_settings import agree_settings
+from outlay.serve.tokens import Tokens
 from patience import PATIENCE
 
 RESERVE = {"0": 0.0, "1.5": 1.5, "3": 3.0}
-TOKEN = "secret"
-ADMIN = {"Authorization": f"Bearer {TOKEN}"}
+USE_TOKEN, ADMIN_TOKEN = "the-application-s", "the-administrator-s"
+USE, ADMIN = ({"Authorization": f"Bearer {token}"} for token in (USE_TOKEN, ADMIN_TOKEN))
 STATE = {"level": 1, "city": "Ulm", "spend": 12.5}
 T = TypeVar("T")
 
@@ -112,8 +113,8 @@ def server(
     bundle: Bundle | Path,
     ledger: Path,
     *,
-    token: str | None = TOKEN,
-    everywhere: bool = False,
+    use: str | None = None,
+    admin: str | None = ADMIN_TOKEN,
     clock: Clock | None = None,
     machine: Machine = HERE,
     change: bool = True,
@@ -133,7 +134,7 @@ def server(
         state.declare_kinds(kept)
         return Service(state, kept, own, Metrics())
 
-    app = create_app(start, token=token, everywhere=everywhere)
+    app = create_app(start, Tokens(use, admin))
     lifespan = app.lifespan_context(app)
     with asyncio.Runner() as runner:
         state = runner.run(lifespan.__aenter__())

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import datetime
+import getpass
 import json
 import shutil
+import socket
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -12,8 +14,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
-from small_servers import ADMIN, RESERVE, Client, request, server
+from small_servers import ADMIN, RESERVE, USE, USE_TOKEN, Client, request, server
 
 from outlay.bundles.decide import Bundle
 from outlay.bundles.write import BundleSpec, write_bundle
@@ -24,6 +27,7 @@ from outlay.serve.deciding.choice import decode_draw
 from outlay.serve.deciding.loaded_bundle import LoadedBundle, prepare_bundle, register_bundle
 from outlay.serve.handlers.metrics import _forget_dead
 from outlay.serve.handlers.state import ServingState
+from outlay.serve.ledger.campaigns import ActorNote
 from outlay.serve.ledger.caps import Caps
 from outlay.serve.ledger.ledger import LedgerError
 from outlay.serve.ledger.sqlite import SqliteLedger
@@ -61,18 +65,78 @@ def test_only_the_token_opens_the_admin_routes(client: Client) -> None:
     assert client.post("/v1/decisions", json=request()).status_code == 200
 
 
-def test_without_a_token_nobody_is_an_administrator(bundle: Bundle, tmp_path: Path) -> None:
-    with server(bundle, tmp_path / "ledger.db", token=None) as client:
-        assert client.post("/v1/admin/pause", headers={"Authorization": "Bearer "}).status_code == 403
+@pytest.mark.parametrize("use", [None, USE_TOKEN])
+def test_without_a_token_nobody_is_an_administrator(bundle: Bundle, tmp_path: Path, use: str | None) -> None:
+    with server(bundle, tmp_path / "ledger.db", use=use, admin=None) as client:
+        for headers in ({}, {"Authorization": "Bearer "}, {"Authorization": "Bearer None"}, USE):
+            answer = client.post("/v1/admin/pause", headers=headers)
+            assert (answer.status_code, answer.json()["way_out"]) == (403, "Start it with OUTLAY_ADMIN_TOKEN set.")
 
 
-def test_beyond_loopback_every_route_wants_the_token(bundle: Bundle, tmp_path: Path) -> None:
-    with server(bundle, tmp_path / "ledger.db", everywhere=True) as client:
-        for path in ("/v2/health/live", "/metrics", "/docs", "/openapi.json", "/nowhere"):
+def test_who_may_use_a_server_may_not_administer_it(bundle: Bundle, tmp_path: Path) -> None:
+    with server(bundle, tmp_path / "ledger.db", use=USE_TOKEN) as client:
+        for path in ("/metrics", "/docs", "/openapi.json", "/nowhere"):
             assert client.get(path).status_code == 401
-        assert client.get("/v2/health/live", headers=ADMIN).json() == {"live": True}
+            assert {client.get(path, headers=headers).status_code for headers in (USE, ADMIN)} <= {200, 404}
         assert client.post("/v1/decisions", json=request()).status_code == 401
-        assert client.post("/v1/decisions", json=request(), headers=ADMIN).status_code == 200
+        for headers in (USE, ADMIN):
+            assert client.post("/v1/decisions", json=request(), headers=headers).status_code == 200
+        for what in ("pause", "resume", "bundle", "caps"):
+            assert client.post(f"/v1/admin/{what}").status_code == 401
+            assert client.post(f"/v1/admin/{what}", headers=USE).status_code == 403
+        assert client.post("/v1/admin/pause", headers=ADMIN).status_code == 200
+
+
+def test_probes_need_no_token_and_tell_nothing_without_one(
+    bundle: Bundle, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with server(bundle, tmp_path / "ledger.db", use=USE_TOKEN) as client:
+        assert client.get("/v2/health/live").json() == {"live": True}
+        assert client.get("/v2/health/ready").json() == {"ready": True}
+        for headers in (USE, ADMIN):
+            assert client.get("/v2/health/ready", headers=headers).json()["bundle"] == bundle.id
+        client.service.state.behind = f"bundle {bundle.id} is away"
+        answer = client.get("/v2/health/ready")
+        assert (answer.status_code, answer.json()) == (503, {"ready": False})
+        client.service.ledger.broken = True  # type: ignore[attr-defined]
+        answer = client.get("/v2/health/ready")
+        assert (answer.status_code, answer.json()) == (503, {"ready": False})
+
+
+def trail(client: Client) -> list[tuple[str, str, str]]:
+    """Every change, sorted: what, by which credential, in whose name."""
+    notes = client.service.ledger.notes("coupons", "actor")
+    kept = [msgspec.json.decode(note.content, type=ActorNote) for note in notes]
+    for note, each in zip(notes, kept, strict=True):
+        assert note.key in [other.key for other in client.service.ledger.notes("coupons", each.change)]
+    return sorted((each.change, each.actor.credential, each.actor.name) for each in kept)
+
+
+def test_the_trail_names_who_changed_what(bundle: Bundle, other: Path, tmp_path: Path) -> None:
+    process = "process", f"{getpass.getuser()}@{socket.gethostname()}"
+    with server(bundle, tmp_path / "ledger.db", caps={"total": 1000}) as client:
+        first = [("caps", *process), ("config", *process)]
+        assert trail(client) == first
+        ann = ADMIN | {"Outlay-Actor": "Änn <ann@example.org>".encode()}
+        for what, body in (("pause", None), ("caps", {"day": 5}), ("bundle", {"path": str(other)})):
+            assert client.post(f"/v1/admin/{what}", json=body, headers=ann).status_code == 200
+        assert client.post("/v1/admin/resume", headers=ADMIN).status_code == 200
+        name = "admin", "Änn <ann@example.org>"
+        then = [("pause", *name), ("caps", *name), ("config", *name), ("pause", "admin", "")]
+        assert trail(client) == sorted([*first, *then])
+        told = json.loads(client.service.ledger.notes("coupons", "config")[-1].content)
+        assert (told["bundle"], told["path"]) == (client.service.state.loaded.bundle.id, str(other))
+    with server(bundle, tmp_path / "ledger.db", caps={"total": 1000}, expiry_hours=3) as client:
+        assert trail(client) == sorted([*first, *then, ("config", *process)])
+    with server(bundle, tmp_path / "ledger.db", caps={"total": 1000}, expiry_hours=3, change=False) as client:
+        assert len(trail(client)) == 7
+
+
+@pytest.mark.parametrize("name", ["a" * 129, "a\tb", b"\xff", "\u202e".encode()])
+def test_a_name_that_no_trail_can_show_is_refused(client: Client, name: str | bytes) -> None:
+    answer = client.post("/v1/admin/pause", headers=ADMIN | {"Outlay-Actor": name})  # type: ignore[dict-item]
+    assert (answer.status_code, answer.json()["error"]) == (400, "the header Outlay-Actor is not a name.")
+    assert reason(client, 1) == "policy"
 
 
 def test_a_pause_answers_none_and_lasts_over_restarts(bundle: Bundle, tmp_path: Path) -> None:

@@ -21,6 +21,7 @@ from outlay.serve.ledger.backends import open_ledger
 from outlay.serve.ledger.ledger import LedgerError
 from outlay.serve.ledger.sqlite import SqliteLedger
 from outlay.serve.shared_settings import agree_settings
+from outlay.serve.tokens import Tokens
 
 
 @pytest.fixture
@@ -38,8 +39,32 @@ def test_a_missing_bundle_is_said(settings: ServerOptions, tmp_path: Path) -> No
 def test_beyond_loopback_a_token_is_needed(settings: ServerOptions) -> None:
     with pytest.raises(OutlayError, match=r"--host: is 0\.0\.0\.0: .* Set OUTLAY_TOKEN"):
         serve(replace(settings, host="0.0.0.0"))
+    serve_with = replace(settings, host="0.0.0.0", tokens=Tokens(admin="a" * 16))
+    with pytest.raises(OutlayError, match=r"--host: is 0\.0\.0\.0: .* Set OUTLAY_TOKEN"):
+        serve(serve_with)
     assert [is_loopback(host) for host in ("127.0.0.1", "127.9.9.9", "::1", "localhost")] == [True] * 4
     assert [is_loopback(host) for host in ("0.0.0.0", "::", "10.0.0.1", "example.org", "")] == [False] * 5
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "0.0.0.0"])
+@pytest.mark.parametrize(
+    ("tokens", "words"),
+    [
+        (("s", "a" * 16), "OUTLAY_TOKEN: has 1 characters; needs 16 at least. Make each of them with: openssl rand"),
+        (("s" * 16, "a" * 15), "OUTLAY_ADMIN_TOKEN: has 15 characters; needs 16 at least."),
+        (("s" * 16, "s" * 16), "OUTLAY_ADMIN_TOKEN: is the same as OUTLAY_TOKEN: "),
+        (("s" * 16 + "\n", "a" * 16), "OUTLAY_TOKEN: has a space, or a character that is not ASCII."),
+        (("s" * 16, "ä" * 16), "OUTLAY_ADMIN_TOKEN: has a space, or a character that is not ASCII."),
+    ],
+)
+def test_tokens_that_protect_nothing_are_refused(
+    settings: ServerOptions, host: str, tokens: tuple[str, str], words: str
+) -> None:
+    with pytest.raises(OutlayError) as found:
+        serve(replace(settings, host=host, tokens=Tokens(*tokens)))
+    assert str(found.value).startswith(words)
+    assert not any(token in str(found.value) for token in tokens if len(token) > 1)
+    assert not Path(settings.ledger.removeprefix("sqlite:///")).exists()
 
 
 def test_a_port_in_use_is_said(settings: ServerOptions) -> None:

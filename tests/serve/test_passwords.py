@@ -16,6 +16,7 @@ from outlay.core.errors import OutlayError
 from outlay.serve.application import ServerOptions
 from outlay.serve.config import ServeConfig
 from outlay.serve.ledger.backends import open_ledger, password_of, without_password
+from outlay.serve.tokens import Tokens
 from patience import wait_until
 
 
@@ -52,7 +53,7 @@ def test_no_error_tells_it(url: str) -> None:
     with pytest.raises(OutlayError) as caught:
         open_ledger(url)
     assert "s3cret" not in str(caught.value)
-    assert "s3cret" not in repr(ServerOptions(Path("b"), url, ServeConfig(), token="s3cret"))
+    assert "s3cret" not in repr(ServerOptions(Path("b"), url, ServeConfig(), tokens=Tokens("s3cret", "s3cret")))
 
 
 def test_nobody_on_the_machine_reads_it_where_the_environment_names_the_ledger(

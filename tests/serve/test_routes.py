@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from small_servers import ADMIN, Client, request, server
+from small_servers import ADMIN, USE_TOKEN, Client, request, server
 
 from outlay.bundles.decide import Bundle
 from outlay.serve.http.routes import ENDPOINTS
@@ -52,10 +52,28 @@ def test_a_path_that_is_not_there_is_said(client: Client) -> None:
     assert client.post("/v1/decision", json=request()).json() == {"error": "Not Found."}
 
 
+@pytest.mark.parametrize("path", ["/v1/decisions/", "/v2/health/ready/", "/docs/", "//evil.example/v1/decisions/"])
+def test_nothing_is_sent_elsewhere(client: Client, path: str) -> None:
+    """Not even to the host that a request claims to be for."""
+    for method in ("GET", "POST"):
+        answer = client.ask(method, f"http://server{path}", headers={"Host": "evil.example"})
+        assert (answer.status_code, answer.json()) == (404, {"error": "Not Found."})
+        assert "location" not in answer.headers
+
+
+@pytest.mark.parametrize(
+    "path", [*(each.path for each in ENDPOINTS if each.method == "GET"), "/docs", "/openapi.json", "/nowhere"]
+)
+def test_head_answers_as_get_does(client: Client, path: str) -> None:
+    get, head = client.get(path), client.ask("HEAD", path)
+    assert head.status_code == get.status_code
+    assert head.headers["content-type"] == get.headers["content-type"]
+
+
 def test_the_token_is_asked_for_before_the_route(client: Client, bundle: Bundle, tmp_path: Path) -> None:
     assert client.post("/v1/admin/pause").status_code == 401
     assert client.post("/v1/admin/pause", headers=ADMIN).json() == {"campaign": "coupons", "paused": True}
-    with server(bundle, tmp_path / "other.db", everywhere=True) as closed:
+    with server(bundle, tmp_path / "other.db", use=USE_TOKEN) as closed:
         assert closed.post("/v1/decisions", json=request()).status_code == 401
         assert closed.post("/v1/decisions", json=request(), headers=ADMIN).status_code == 200
 

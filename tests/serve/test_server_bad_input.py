@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from small_processes import Process, outlay_serve
-from small_servers import STATE, Client, request, server
+from small_processes import TOKEN, Process, outlay_serve
+from small_servers import ADMIN, STATE, Client, request, server
 
 from outlay.bundles.decide import Bundle
 from outlay.bundles.write import BundleSpec, write_bundle
@@ -71,7 +71,7 @@ START = b'{"request_id":"a","user_id":1,"features":'
 )
 @pytest.mark.parametrize("path", ["/v1/decisions", "/v1/outcomes", "/v1/admin/caps", "/v1/admin/bundle"])
 def test_bodies_that_are_hardly_json_are_refused(client: Client, path: str, body: bytes) -> None:
-    found = client.post(path, content=body, headers=JSON | {"Authorization": "Bearer secret"})
+    found = client.post(path, content=body, headers=JSON | ADMIN)
     assert found.status_code in (400, 422)
     assert found.json()["error"]
     assert rows(client) == []
@@ -272,6 +272,6 @@ def test_a_client_that_never_ends_its_request_does_not_keep_the_server_alive(bun
 def _half_a_request(process: Process, path: str) -> socket.socket:
     host, _, port = process.url.removeprefix("http://").partition(":")
     connection = socket.create_connection((host, int(port)))
-    head = f"POST {path} HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nAuthorization: Bearer secret\r\n"
+    head = f"POST {path} HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nAuthorization: Bearer {TOKEN}\r\n"
     connection.sendall(f"{head}Content-Length: 1000\r\n\r\n{{".encode())
     return connection

@@ -53,7 +53,7 @@ def habit(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize("settings", [{}, {"outcomes": ["active"]}, tomllib.loads(SETTINGS)])
 def test_the_requests_then_the_export(habit: Path, tmp_path: Path, settings: dict[str, Any]) -> None:
     (first, asked), (then, told) = bodies()
-    with server(habit, tmp_path / "coupons.db", token=None, **{"reserve": None, **settings}) as client:
+    with server(habit, tmp_path / "coupons.db", **{"reserve": None, **settings}) as client:
         answer = client.post(first, json=asked)
         assert answer.status_code == 200, answer.text
         for outcome in told["outcomes"]:

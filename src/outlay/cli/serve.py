@@ -53,7 +53,8 @@ def serve(
 ) -> None:
     """Serve decisions over HTTP under a hard budget, with a ledger and a decision log.
 
-    The token of the admin routes is read from the environment variable OUTLAY_TOKEN.
+    Tokens are read from environment variables: OUTLAY_TOKEN opens decisions, outcomes and metrics (without it, all on
+    this machine may), and OUTLAY_ADMIN_TOKEN the admin routes as well (without it, nobody may).
 
     Example: outlay serve run/bundle --cap 50000 --ledger sqlite:///coupons.db
     """
@@ -61,6 +62,7 @@ def serve(
     from outlay.serve.application import ServerOptions
     from outlay.serve.config import ServeConfig
     from outlay.serve.launch import serve as run_server
+    from outlay.serve.tokens import ADMIN_TOKEN, USE_TOKEN, Tokens
 
     _warn_of_password(ledger)
     settings = ServeConfig() if config is None else ServeConfig.load(config)
@@ -79,7 +81,7 @@ def serve(
             host=host,
             port=port,
             workers=workers,
-            token=os.environ.get("OUTLAY_TOKEN") or None,
+            tokens=Tokens(*(os.environ.get(name) or None for name in (USE_TOKEN, ADMIN_TOKEN))),
             experiment=None if experiment is None else Experiment.load(experiment),
             rehearse=rehearse,
             history=history,

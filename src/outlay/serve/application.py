@@ -26,6 +26,7 @@ from outlay.serve.experiment.rehearsal import clock_of
 from outlay.serve.handlers.state import ServingState
 from outlay.serve.ledger.backends import open_ledger
 from outlay.serve.ledger.ledger import Ledger, LedgerError
+from outlay.serve.tokens import Tokens
 
 COLLECT = 50_000, 50, 100  # thresholds of the garbage collector: a group of requests makes thousands of objects
 STOP_SIGNALS = signal.SIGTERM, signal.SIGINT
@@ -44,7 +45,7 @@ class ServerOptions:
         host: address to listen on.
         port: port to listen on; 0 takes a free one.
         workers: number of processes.
-        token: the bearer token, from OUTLAY_TOKEN.
+        tokens: the secrets of callers, from OUTLAY_TOKEN and OUTLAY_ADMIN_TOKEN.
         experiment: the A/B test to serve, or None.
         rehearse: seconds that a day lasts; None: days are real.
         history: a log or a DATA folder with the past of users before the ledger began, or None.
@@ -59,7 +60,7 @@ class ServerOptions:
     host: str = "127.0.0.1"
     port: int = 8000
     workers: int = 1
-    token: str | None = field(default=None, repr=False)
+    tokens: Tokens = field(default_factory=Tokens)
     experiment: Experiment | None = None
     rehearse: float | None = None
     history: Path | None = None
@@ -100,7 +101,7 @@ def application(options: ServerOptions) -> Router:
         gc.set_threshold(*COLLECT)
         return Service(state, ledger, clock, Metrics())
 
-    return create_app(start, token=options.token, everywhere=not is_loopback(options.host))
+    return create_app(start, options.tokens)
 
 
 @contextmanager

@@ -6,6 +6,7 @@ serve(ServerOptions(bundle="run/bundle", ledger="sqlite:///ledger.db", config=Se
 from __future__ import annotations
 
 import dataclasses
+import json
 import multiprocessing
 import os
 import pickle
@@ -32,6 +33,7 @@ from outlay.serve.ledger.backends import open_ledger
 from outlay.serve.ledger.clock import TOLERANCE
 from outlay.serve.ledger.ledger import Ledger, NoLedgerError
 from outlay.serve.shared_settings import agree_settings
+from outlay.serve.tokens import Tokens
 
 BACKLOG = 2_048  # connections that wait to be accepted
 UVICORN: dict[str, Any] = {
@@ -45,8 +47,8 @@ UVICORN: dict[str, Any] = {
     "timeout_graceful_shutdown": 5,  # seconds for requests in progress when the server is told to stop
 }
 WORKER = "outlay.serve.launch:worker"  # makes the application of one of several workers
-# Environment variables for workers: the file with their options, the token and the ledger.
-WORKER_OPTIONS, WORKER_TOKEN, WORKER_LEDGER = "OUTLAY_SERVE_SETTINGS", "OUTLAY_SERVE_TOKEN", "OUTLAY_SERVE_LEDGER"
+# Environment variables for workers: the file with their options, and what may not be on the disk.
+WORKER_OPTIONS, WORKER_SECRETS = "OUTLAY_SERVE_SETTINGS", "OUTLAY_SERVE_SECRETS"
 
 
 def serve(options: ServerOptions, say: Callable[[str], None] = lambda _words: None) -> None:
@@ -57,13 +59,9 @@ def serve(options: ServerOptions, say: Callable[[str], None] = lambda _words: No
         say: called with what is served and where, once the port is open.
 
     Raises:
-        OutlayError: if the bundle, the test, the ledger, the port or the token cannot be served.
+        OutlayError: if the bundle, the test, the ledger, the port or the tokens cannot be served.
     """
-    if not is_loopback(options.host) and not options.token:
-        raise OutlayError(
-            f"is {options.host}: other machines could spend the budget, and there is no token.", where="--host",
-            way_out="Set OUTLAY_TOKEN to a long random text, or listen on 127.0.0.1.",
-        )  # fmt: skip
+    options.tokens.check(options.host, loopback=is_loopback(options.host))
     with _worker_folder(options) as folder:
         if folder is not None:
             options = dataclasses.replace(options, shared=folder / "vocabularies")
@@ -152,8 +150,8 @@ def worker() -> Router:
     options: ServerOptions = pickle.loads(Path(os.environ[WORKER_OPTIONS]).read_bytes())
     if (launcher := multiprocessing.parent_process()) is not None:
         threading.Thread(target=_stop_with, args=(launcher,), daemon=True).start()
-    token, ledger = os.environ.get(WORKER_TOKEN), os.environ[WORKER_LEDGER]
-    return application(dataclasses.replace(options, token=token, ledger=ledger))
+    use, admin, ledger = json.loads(os.environ[WORKER_SECRETS])
+    return application(dataclasses.replace(options, tokens=Tokens(use, admin), ledger=ledger))
 
 
 def listening(host: str, port: int) -> socket.socket:
@@ -221,14 +219,12 @@ def _stop_with(launcher: Any) -> None:
 
 def _run_workers(options: ServerOptions, listener: socket.socket, folder: Path) -> None:
     file, meters = folder / "settings", folder / "meters"
-    # Token and password stay off the disk: if the launcher is killed, the folder is left behind.
-    file.write_bytes(pickle.dumps(dataclasses.replace(options, token=None, ledger="")))
+    # Tokens and password stay off the disk: if the launcher is killed, the folder is left behind.
+    file.write_bytes(pickle.dumps(dataclasses.replace(options, tokens=Tokens(), ledger="")))
     meters.mkdir()
     os.environ |= {
         WORKER_OPTIONS: str(file),
-        WORKER_LEDGER: options.ledger,
+        WORKER_SECRETS: json.dumps([options.tokens.use, options.tokens.admin, options.ledger]),
         "PROMETHEUS_MULTIPROC_DIR": str(meters),
     }
-    if options.token is not None:
-        os.environ[WORKER_TOKEN] = options.token
     _Launcher(uvicorn.Config(WORKER, factory=True, workers=options.workers, **UVICORN), [listener]).run()

@@ -1,9 +1,8 @@
-"""The ASGI application of one worker: the routes behind a bearer token, and a service that starts and ends with it."""
+"""The ASGI application of one worker: the routes behind bearer tokens, and a service that starts and ends with it."""
 
 from __future__ import annotations
 
 import asyncio
-import hmac
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 
@@ -19,13 +18,29 @@ from outlay.serve.http.docs_page import docs_page
 from outlay.serve.http.endpoint import JSON
 from outlay.serve.http.openapi import document
 from outlay.serve.http.routes import ENDPOINTS
+from outlay.serve.ledger.actor import Actor, acting
+from outlay.serve.tokens import ADMIN_TOKEN, Role, Tokens
 
 ADMIN = "/v1/admin/"
+PROBES = {endpoint.path for endpoint in ENDPOINTS if endpoint.probe}
+ACTOR = b"outlay-actor"  # the header in which administrators say who they are
+LONGEST = 128  # characters of it
+NO_TOKEN = JSON(
+    Problem(error="a bearer token is needed.", way_out="Send the header Authorization: Bearer and the token."),
+    401, {"WWW-Authenticate": "Bearer"},
+)  # fmt: skip
+NOT_ADMIN = JSON(Problem(error="this token is not the administrator's.", way_out=f"Send that of {ADMIN_TOKEN}."), 403)
+NO_ADMIN = JSON(
+    Problem(error="this server has no administrator's token, so nobody may do this.",
+            way_out=f"Start it with {ADMIN_TOKEN} set."), 403,
+)  # fmt: skip
+BAD_NAME = JSON(
+    Problem(error="the header Outlay-Actor is not a name.",
+            way_out=f"Send at most {LONGEST} printable characters, in UTF-8."), 400,
+)  # fmt: skip
 
 
-def create_app(
-    start: Callable[[], Awaitable[Service]], *, token: str | None = None, everywhere: bool = False
-) -> Router:
+def create_app(start: Callable[[], Awaitable[Service]], tokens: Tokens) -> Router:
     """Return the ASGI application of one worker. Its lifespan state has the service, by the key "service".
 
     Starlette's router alone, without the middleware of `Starlette`, which costs as much as everything else here: every
@@ -33,8 +48,7 @@ def create_app(
 
     Args:
         start: makes the service, in the worker's event loop.
-        token: the bearer token, for the routes that need one.
-        everywhere: whether all routes need it.
+        tokens: the secrets of its callers.
     """
 
     @asynccontextmanager
@@ -58,43 +72,52 @@ def create_app(
         ],
         default=_not_found,
         lifespan=lifespan,
-        middleware=[Middleware(RequireToken, token=token, everywhere=everywhere)],
+        redirect_slashes=False,
+        middleware=[Middleware(RequireToken, tokens=tokens)],
     )
 
 
 class RequireToken:
-    """Middleware that refuses requests without the bearer token where one is needed.
+    """Middleware that refuses requests whose sender may not make them, and says in whose name the others act.
 
     Attributes:
-        app: the application behind it.
-        token: the secret; without one the admin routes are closed.
-        everywhere: whether every route needs it, or only those of the administrator.
+        app: the application behind it; its endpoints find the sender's `Role` in the scope, by the key "role".
+        tokens: the secrets of callers.
     """
 
-    def __init__(self, app: ASGIApp, token: str | None, everywhere: bool) -> None:
+    def __init__(self, app: ASGIApp, tokens: Tokens) -> None:
         self.app = app
-        self.token = token
-        self.everywhere = everywhere
+        self.tokens = tokens
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass the request on, or refuse it with 401 or 403."""
-        if scope["type"] == "http" and (self.everywhere or scope["path"].startswith(ADMIN)):
-            refusal = self._refusal(dict(scope["headers"]).get(b"authorization", b""))
-            if refusal is not None:
-                await refusal(scope, receive, send)
-                return
-        await self.app(scope, receive, send)
+        """Pass the request on, or refuse it with 400, 401 or 403."""
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        headers, path = dict(scope["headers"]), scope["path"]
+        role = self.tokens.role(headers.get(b"authorization", b""))
+        scope["role"] = max(role, self.tokens.least)
+        if not path.startswith(ADMIN):
+            allowed = scope["role"] >= Role.USE or path in PROBES
+            await (self.app if allowed else NO_TOKEN)(scope, receive, send)
+        elif self.tokens.admin is None:
+            await NO_ADMIN(scope, receive, send)
+        elif role != Role.ADMIN:
+            await (NOT_ADMIN if role == Role.USE else NO_TOKEN)(scope, receive, send)
+        elif (name := _name(headers.get(ACTOR, b""))) is None:
+            await BAD_NAME(scope, receive, send)
+        else:
+            with acting(Actor("admin", name)):
+                await self.app(scope, receive, send)
 
-    def _refusal(self, header: bytes) -> Response | None:
-        if self.token is None:
-            words = "this server has no token, so nobody may do this."
-            return JSON(Problem(error=words, way_out="Start it with OUTLAY_TOKEN set."), 403)
-        scheme, _, given = header.partition(b" ")
-        if scheme.lower() == b"bearer" and hmac.compare_digest(given.strip(), self.token.encode()):
-            return None
-        way_out = "Send the header Authorization: Bearer and the server's token."
-        problem = Problem(error="a bearer token is needed.", way_out=way_out)
-        return JSON(problem, 401, {"WWW-Authenticate": "Bearer"})
+
+def _name(header: bytes) -> str | None:
+    """Return the name that a caller gives for the trail, empty if none is given; None if it is not a name."""
+    try:
+        name = header.decode()
+    except UnicodeDecodeError:
+        return None
+    return name if len(name) <= LONGEST and name.isprintable() else None
 
 
 async def _openapi(_request: Request) -> Response:

@@ -15,6 +15,7 @@ from outlay.serve.handlers.messages import BadRequestError, Problem
 from outlay.serve.handlers.service import Service
 from outlay.serve.http.decoding import read_body
 from outlay.serve.ledger.ledger import LedgerError, UndecidedError
+from outlay.serve.tokens import Role
 
 UNREACHABLE = LedgerError, TimeoutError
 RETRY_AFTER = {"Retry-After": "1"}  # seconds
@@ -41,7 +42,7 @@ class Endpoint:
     """An ASGI application for one method and path.
 
     Attributes:
-        method: "GET" or "POST".
+        method: "GET", which answers HEAD as well, or "POST".
         path: the path of the URL.
         handle: takes the service and the body, and answers. It may raise BadRequestError, LedgerError or TimeoutError.
         takes: the messages that the body may be; the body is not read if there are none.
@@ -50,6 +51,7 @@ class Endpoint:
         not_found: when the answer is 404, in words; empty if it never is.
         instead: status → messages that an answer with it may be, where it is not only a Problem.
         media_type: content type of the answer.
+        probe: whether it is answered without a token as well, then with no more than whether the status is 200.
     """
 
     method: str
@@ -61,11 +63,13 @@ class Endpoint:
     not_found: str = ""
     instead: Mapping[int, tuple[type, ...]] = field(default_factory=dict)
     media_type: str = "application/json"
+    probe: bool = False
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request."""
-        if scope["method"] != self.method:
-            await JSON(Problem(error="Method Not Allowed."), 405, {"Allow": self.method})(scope, receive, send)
+        methods = ("GET", "HEAD") if self.method == "GET" else (self.method,)
+        if scope["method"] not in methods:
+            await JSON(Problem(error="Method Not Allowed."), 405, {"Allow": ", ".join(methods)})(scope, receive, send)
             return
         service: Service = scope["state"]["service"]
         try:
@@ -74,6 +78,8 @@ class Endpoint:
         except Exception as error:
             response = _refusal(error, self.path)
             service.metrics.refused(response.status_code)
+        if self.probe and scope["role"] == Role.NOBODY:
+            response = JSON({self.path.rpartition("/")[2]: response.status_code == 200}, response.status_code)
         await response(scope, receive, send)
 
 

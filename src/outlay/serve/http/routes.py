@@ -167,17 +167,18 @@ def _in_units(caps: Caps, money: Money) -> dict[str, Any]:
     }
 
 
-@endpoint("GET", "/v2/health/live")
+@endpoint("GET", "/v2/health/live", probe=True)
 async def live(_service: Service, _body: bytes) -> Response:
     """The process answers."""
     return JSON({"live": True})
 
 
-@endpoint("GET", "/v2/health/ready", refuses=(503,))
+@endpoint("GET", "/v2/health/ready", refuses=(503,), probe=True)
 async def ready(service: Service, _body: bytes) -> Response:
     """The server can decide: a bundle is in service, and the ledger answers and can be written.
 
-    With the time and the day by the server's clock.
+    With the time and the day by the server's clock, the bundle and what is wrong, for those who send a token where one
+    is needed.
     """
     await service.check_writable()
     totals = await service.totals()

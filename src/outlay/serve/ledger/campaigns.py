@@ -6,7 +6,9 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
+from outlay.serve.ledger.actor import Actor, current_actor
 from outlay.serve.ledger.admission import CampaignState
 from outlay.serve.ledger.caps import CampaignConfig, Caps
 from outlay.serve.ledger.ledger import LedgerError, Note
@@ -15,7 +17,20 @@ from outlay.serve.ledger.repository import Transaction
 from outlay.serve.ledger.tables import CAMPAIGN, COLUMNS, FORMAT, NOTE, TABLES, USER, USER_DAY, create_statements
 
 _CONFIG = ("settings", "bundle", "path")
+ACTOR = "actor"  # kind of the notes that say whose changes are
 NEW = "{}"  # caps that have not been set yet; no other transaction ever sees them
+
+
+class ActorNote(msgspec.Struct, frozen=True):
+    """Content of an "actor" note.
+
+    Attributes:
+        change: kind of the note with the same key, which says what was changed.
+        actor: who did it.
+    """
+
+    change: str
+    actor: Actor
 
 
 def prepare(tx: Transaction, existing: Mapping[str, Collection[str]], place: str, short: str = "") -> None:
@@ -117,9 +132,11 @@ def _caps(text: str) -> Caps:
 
 
 def set_config(tx: Transaction, campaign: str, new: CampaignConfig) -> None:
-    """Replace what a campaign's servers share, except the caps."""
+    """Replace what a campaign's servers share, except the caps, and leave a note."""
     sql = "update campaign set settings = ?, bundle = ?, path = ? where name = ?"
     tx.run(sql, new.settings, new.bundle, new.path, campaign)
+    shared = {name: getattr(new, name) for name in _CONFIG}
+    _leave(tx, campaign, "config", msgspec.json.encode(shared).decode())
 
 
 def set_caps(tx: Transaction, campaign: str, before: Caps, caps: Caps) -> None:
@@ -167,5 +184,9 @@ def _by_time(row: tuple[Any, ...]) -> tuple[int, str]:
 
 
 def _leave(tx: Transaction, campaign: str, kind: str, content: str) -> None:
+    """Leave a note of a change, and one with the same key that says whose it is."""
     now = tx.clock.now()
-    add_note(tx, campaign, Note(kind=kind, key=new_decision_id(now), ts=now, content=content))
+    note = Note(kind=kind, key=new_decision_id(now), ts=now, content=content)
+    actor = ActorNote(change=kind, actor=current_actor())
+    add_note(tx, campaign, note)
+    add_note(tx, campaign, replace(note, kind=ACTOR, content=msgspec.json.encode(actor).decode()))

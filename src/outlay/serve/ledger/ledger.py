@@ -64,7 +64,8 @@ class Note(Struct, frozen=True, kw_only=True):
     """A fact about a campaign, such as a change of its caps.
 
     Attributes:
-        kind: its subject. The ledger itself writes "caps" and "pause", an audit trail of changes.
+        kind: its subject. The ledger itself writes "caps", "pause" and "config", a trail of changes, and with the key
+            of each of them "actor", which says whose it was (`ledger/actor.py`).
         key: its name, unique per campaign and kind.
         ts: epoch ms.
         content: JSON.

@@ -136,7 +136,8 @@ class SqlLedger(ABC):
             after = change(before)
             if before is None or before.caps != after.caps:
                 campaign_rows.set_caps(tx, campaign, Caps() if before is None else before.caps, after.caps)
-            campaign_rows.set_config(tx, campaign, after)
+            if before is None or replace(before, caps=after.caps) != after:
+                campaign_rows.set_config(tx, campaign, after)
         return after
 
     @contextmanager
