@@ -20,7 +20,8 @@ from stopwatch import Stopwatch
 
 from outlay.bundles.decide import Bundle
 from outlay.serve.config import ServeConfig
-from outlay.serve.handlers import commit, service
+from outlay.serve import log_format
+from outlay.serve.handlers import commit
 from patience import PATIENCE, wait_until
 
 CAMPAIGN = "coupons"
@@ -184,7 +185,8 @@ def test_without_a_ledger_the_answer_is_none_and_a_retry_is_served(client: Clien
 def test_many_requests_without_a_ledger_do_not_fill_the_log(
     client: Client, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(service, "REPEAT", PATIENCE)  # seconds, and twenty answers may take some
+    monkeypatch.setattr(log_format, "REPEAT", PATIENCE)  # seconds, and twenty answers may take some
+    caplog.handler.addFilter(log_format.RepeatFilter())
     ledger: Any = client.service.ledger
     ledger.broken = True
     for number in range(20):
@@ -201,7 +203,8 @@ def test_a_model_that_fails_for_everybody_does_not_fill_the_log(
     def broken(*_values: Any) -> Any:
         raise ZeroDivisionError("a bug")
 
-    monkeypatch.setattr(service, "REPEAT", PATIENCE)
+    monkeypatch.setattr(log_format, "REPEAT", PATIENCE)
+    caplog.handler.addFilter(log_format.RepeatFilter())
     monkeypatch.setattr(Bundle, "choices", broken)
     for number in range(20):
         assert post(client, request(number))["reason"] == "model_error"

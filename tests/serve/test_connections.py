@@ -85,7 +85,7 @@ def stepped() -> Iterator[tuple[SteppedLoop, tuple[str, int]]]:
         await send({"type": "http.response.body", "body": body})
 
     loop, listener = SteppedLoop(), socket.create_server(("127.0.0.1", 0))
-    settings: dict[str, Any] = UVICORN | {"timeout_keep_alive": 10**6, "lifespan": "off"}
+    settings: dict[str, Any] = UVICORN | {"timeout_keep_alive": 10**6, "lifespan": "off", "log_config": None}
     running = uvicorn.Server(uvicorn.Config(echo, **settings))
     thread = threading.Thread(target=lambda: loop.run_until_complete(running.serve([listener])))
     thread.start()

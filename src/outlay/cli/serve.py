@@ -58,10 +58,13 @@ def serve(
 
     Example: outlay serve run/bundle --cap 50000 --ledger sqlite:///coupons.db
     """
+    import logging.config
+
     from outlay.experiments.design import Experiment
     from outlay.serve.application import ServerOptions
     from outlay.serve.config import ServeConfig
     from outlay.serve.launch import serve as run_server
+    from outlay.serve.log_format import LOGGING
     from outlay.serve.tokens import ADMIN_TOKEN, USE_TOKEN, Tokens
 
     _warn_of_password(ledger)
@@ -69,10 +72,8 @@ def serve(
     if cap is not None:
         settings = settings.with_cap(cap)
 
-    def say(words: str) -> None:
-        if not quiet:
-            stderr.print(words, markup=False, highlight=False, soft_wrap=True)
-
+    logging.config.dictConfig(LOGGING)
+    say = logging.getLogger("outlay.start").debug if quiet else logging.getLogger("outlay.start").info
     run_server(
         ServerOptions(
             bundle=bundle,

@@ -32,11 +32,13 @@ from outlay.serve.http.connections import Pieces
 from outlay.serve.ledger.backends import open_ledger
 from outlay.serve.ledger.clock import TOLERANCE
 from outlay.serve.ledger.ledger import Ledger, NoLedgerError
+from outlay.serve.log_format import LOGGING
 from outlay.serve.shared_settings import agree_settings
 from outlay.serve.tokens import Tokens
 
 BACKLOG = 2_048  # connections that wait to be accepted
 UVICORN: dict[str, Any] = {
+    "log_config": LOGGING,
     "log_level": "warning",
     "access_log": False,
     "server_header": False,

@@ -26,7 +26,6 @@ from outlay.serve.ledger.clock import TOLERANCE
 from outlay.serve.ledger.ledger import Ledger, LedgerError
 
 INTERVAL = 1.0  # seconds between two rounds of maintenance
-REPEAT = 1.0  # seconds until the same line may be logged again
 T = TypeVar("T")
 
 log = logging.getLogger("outlay.serve")
@@ -49,12 +48,10 @@ class Service:
         self.ledger = ledger
         self.clock = clock
         self.metrics = metrics
-        self._repeats = RepeatFilter()
         self._touch: asyncio.Future[None] | None = None
         self._untouched: BaseException | None = None  # why the last one failed
         self._logged: list[str] = []  # troubles that are in the log already
         self._failed: dict[str, str] = {}  # tasks of maintenance that what the ledger holds keeps from working
-        log.addFilter(self._repeats)
         state.set_pacers(ledger)
         self.decisions = DecisionHandler(state, ledger, clock, metrics)
         self.outcomes = OutcomeHandler(state, ledger, clock, metrics)
@@ -103,7 +100,6 @@ class Service:
         await self.decisions.close()
         await self.outcomes.close()
         await asyncio.to_thread(self.ledger.close)
-        log.removeFilter(self._repeats)
 
     async def run_maintenance(self) -> None:
         """Maintain the server every second, until cancelled."""
@@ -166,25 +162,3 @@ class Service:
     def _in_service(self, loaded: LoadedBundle) -> None:
         self.metrics.bundle_in_service(self.state.loaded.bundle.id)  # two swaps may be reported in the other order
         log.warning("bundle %s is in service", loaded.bundle.id)
-
-
-class RepeatFilter(logging.Filter):
-    """Drops lines that were logged less than a second ago with the same text and error.
-
-    Otherwise an error in every request would fill the disk.
-    """
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._recent: dict[tuple[str, str], float] = {}
-
-    def filter(self, record: logging.LogRecord) -> bool:
-        """Return whether the line may be logged."""
-        now = record.created
-        error = record.exc_info[1] if record.exc_info else None
-        line = record.getMessage(), repr(error)
-        self._recent = {each: when for each, when in self._recent.items() if 0 <= now - when < REPEAT}
-        if line in self._recent:
-            return False
-        self._recent[line] = now
-        return True
