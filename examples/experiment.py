@@ -288,8 +288,7 @@ def main() -> None:
     campaign = FOLDER / "campaign" / "campaign.toml"
     campaign.write_text(campaign.read_text().replace("at_most = 2.2", f"at_most = {LIMIT}"))
     run(TRAIN)
-    # A rehearsal begins at the midnight after the server's start, and the server needs some seconds of that day.
-    start = datetime.datetime.now(datetime.UTC).date() + datetime.timedelta(days=2)
+    start = datetime.datetime.now(datetime.UTC).date()  # the rehearsal begins on the day before
     budget, even = round(MONEY_PER_USER * 0.3 * asked.users), round(MONEY_PER_USER * 0.1 * asked.users)
     run(PLAN.format(start=start, users=asked.users, budget=budget, even=even))
     experiment = Experiment.load(FOLDER / "experiment.toml")

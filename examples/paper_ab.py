@@ -81,8 +81,7 @@ def main() -> None:
     began = time.monotonic()
     shutil.rmtree(FOLDER, ignore_errors=True)
     run(LEARN.format(logged=asked.logged))
-    # A rehearsal begins at the midnight after the server's start, and the server needs some seconds of that day.
-    start = datetime.datetime.now(datetime.UTC).date() + datetime.timedelta(days=2)
+    start = datetime.datetime.now(datetime.UTC).date()  # the rehearsal begins on the day before
     run(PLAN.format(start=start, days=asked.days, users=asked.users, half=round(MONEY_PER_USER * asked.users / 2)))
     experiment = Experiment.load(FOLDER / "experiment.toml")
     people = People(asked.users, 0, thirty_day.simulator())

@@ -61,7 +61,7 @@ class Rehearsal:
 @pytest.fixture(scope="module")
 def rehearsal(habit: Habit, finished: Path, tmp_path_factory: pytest.TempPathFactory) -> Rehearsal:
     folder = tmp_path_factory.mktemp("rehearsal")
-    start = datetime.datetime.now(datetime.UTC).date() + datetime.timedelta(days=2)
+    start = datetime.datetime.now(datetime.UTC).date()
     design = {
         "experiment": {"name": "small", "start": start, "days": 7, "confidence": SURE},
         "ramp": [{"day": 0, "coverage": 0.3}, {"day": 1, "coverage": 1.0}],

@@ -57,6 +57,7 @@ class Process:
             "OPENBLAS_NUM_THREADS": "1",
             "TMPDIR": str(errors.parent),
         }
+        environment.pop("OUTLAY_TOKEN", None)
         environment["LIMITS"] = json.dumps(limits or {})
         with errors.open("wb") as file:
             self.popen = subprocess.Popen(command, stderr=file, stdout=file, env=environment)

@@ -19,8 +19,8 @@ from small_servers import STATE, Client, request, server
 from stopwatch import Stopwatch
 
 from outlay.bundles.decide import Bundle
-from outlay.serve.config import ServeConfig
 from outlay.serve import log_format
+from outlay.serve.config import ServeConfig
 from outlay.serve.handlers import commit
 from patience import PATIENCE, wait_until
 

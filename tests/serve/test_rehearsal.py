@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import datetime
+import itertools
+import zoneinfo
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
-from small_processes import outlay_serve
+from small_processes import CONFIG, outlay_serve
 from small_servers import RESERVE, request
+from small_trials import trial
 
 from outlay.bundles.decide import Bundle
 from outlay.core.errors import OutlayError
@@ -44,6 +48,45 @@ def test_it_begins_at_the_next_midnight_and_a_day_lasts_so_long(now: list[float]
     assert rehearsal.time(now[0]) == datetime.datetime(2026, 3, 2, 15, tzinfo=datetime.UTC).timestamp()
     now[0] += 30
     assert rehearsal.time(now[0]) - rehearsal.begins == pytest.approx(1.5 * 86_400)
+
+
+@pytest.mark.parametrize("first", [datetime.date(2027, 3, 1), datetime.date(2025, 3, 1)])
+def test_a_rehearsal_of_a_test_begins_on_the_day_before_it(now: list[float], first: datetime.date) -> None:
+    rehearsal = new_rehearsal(20.0, "Europe/Berlin", now[0], first)
+    midnight = datetime.datetime.combine(first, datetime.time(), zoneinfo.ZoneInfo("Europe/Berlin")).timestamp()
+    assert rehearsal.time(now[0] + 20.0) == midnight
+
+
+@pytest.mark.parametrize("start", [datetime.date(2027, 3, 1), datetime.date(2041, 3, 1), datetime.date(2026, 3, 2)])
+def test_the_documented_test_takes_users_when_it_is_rehearsed(
+    bundle: Bundle, tmp_path: Path, start: datetime.date
+) -> None:
+    """As docs/ab-tests.md does it, whenever somebody reads that."""
+    trial(
+        tmp_path, bundle.folder, [{"day": 0, "coverage": 1.0}], start=start, days=364
+    )  # a slow machine meets it as well
+    options = "--experiment", str(tmp_path / "spring.toml"), "--rehearse", "5", "--cap", "10000"
+    with outlay_serve(bundle.folder, f"sqlite:///{tmp_path / 'ledger.db'}", tmp_path, *options) as process:
+        users = itertools.count()
+        arm = wait_until(lambda: in_test(process.decide(request(next(users)))))
+        day = datetime.date.fromisoformat(process.get("/v2/health/ready").json()["day"])
+        assert arm in ("old", "new", "even", "nobody")
+        assert start <= day < start + datetime.timedelta(days=364)
+        process.stop()
+
+
+def in_test(decision: Any) -> str | None:
+    """The arm of the test, if it has begun."""
+    return None if decision["arm"] == "policy" else str(decision["arm"])
+
+
+def test_the_rehearsal_of_a_plan_begins_on_the_day_before_it(bundle: Bundle, tmp_path: Path) -> None:
+    plan = "\n[plan]\nstart = 2027-03-01\ndays = 28\n"
+    options = "--rehearse", "86400", "--cap", "10000"
+    ledger = f"sqlite:///{tmp_path / 'ledger.db'}"
+    with outlay_serve(bundle.folder, ledger, tmp_path, *options, config=CONFIG + plan) as process:
+        assert process.get("/v2/health/ready").json()["day"] == "2027-02-28"
+        process.stop()
 
 
 @pytest.mark.parametrize("seconds", [0.0, -1.0, 0.5, 90_000.0, float("nan"), float("inf")])

@@ -6,6 +6,7 @@ serve(ServerOptions(bundle="run/bundle", ledger="sqlite:///ledger.db", config=Se
 from __future__ import annotations
 
 import dataclasses
+import datetime
 import json
 import multiprocessing
 import os
@@ -137,7 +138,7 @@ def _agreed(ledger: Ledger, options: ServerOptions, loaded: LoadedBundle, trial:
         if options.change and abs(ledger.clock.ahead()) > TOLERANCE:
             ledger.forget_clock()
         seconds, now = options.rehearse, ledger.clock.seconds()
-        requested = None if seconds is None else new_rehearsal(seconds, zone, now)
+        requested = None if seconds is None else new_rehearsal(seconds, zone, now, _first_day(options, trial))
         rehearsal = check_rehearsal(ledger, loaded.campaign, requested)
         clock = clock_with(ledger, rehearsal, zone)
         notices = [*ledger.warnings]
@@ -176,6 +177,13 @@ def _check_history(options: ServerOptions, loaded: LoadedBundle, trial: ServedEx
     if options.history is not None and all(each.summaries is None for each in bundles):
         raise OutlayError("is not needed: the policy looks at no past days.", where="--history",
                           way_out="Leave it out.")  # fmt: skip
+
+
+def _first_day(options: ServerOptions, trial: ServedExperiment | None) -> datetime.date | None:
+    """Return the first day of the test, or else of the plan; None without either."""
+    if trial is not None:
+        return trial.experiment.meta.start
+    return None if options.config.plan is None else options.config.plan.start
 
 
 def _in_service(ledger: Ledger, loaded: LoadedBundle, options: ServerOptions) -> LoadedBundle:

@@ -2,7 +2,8 @@
 
     rehearsal.time(t) = begins + (t − real) · 86,400 / seconds         a day lasts `seconds` of the ledger's clock
 
-It begins at the next midnight of the server's time zone. The first rehearsal recorded in a ledger continues for good,
+It begins on the day before what is rehearsed, the test or else the plan, whenever that is to be, and without either at
+the next midnight of the server's time zone. The first rehearsal recorded in a ledger continues for good,
 over restarts and on all servers. A ledger that was used with the real clock cannot rehearse, and vice versa.
 """
 
@@ -41,8 +42,14 @@ class Rehearsal(Struct, frozen=True, kw_only=True):
         return self.begins + (real - self.real) * DAY / self.seconds
 
 
-def new_rehearsal(seconds: float, timezone: str, real: float) -> Rehearsal:
-    """Return a rehearsal that begins at this time of the ledger's clock, with the next midnight.
+def new_rehearsal(seconds: float, timezone: str, real: float, first: datetime.date | None = None) -> Rehearsal:
+    """Return a rehearsal that begins at this time of the ledger's clock.
+
+    Args:
+        seconds: real seconds in a day.
+        timezone: time zone of the days.
+        real: epoch seconds of the ledger's clock.
+        first: the first day of what is rehearsed; the rehearsal begins with the day before. None: begin with tomorrow.
 
     Raises:
         OutlayError: if a day would be too short, or longer than a real day.
@@ -51,8 +58,8 @@ def new_rehearsal(seconds: float, timezone: str, real: float) -> Rehearsal:
         raise OutlayError(f"is {seconds:g}; must be from {SHORTEST:g} to {DAY:g}.", where="--rehearse",
                           way_out="Give the seconds that a day should last.")  # fmt: skip
     zone = zoneinfo.ZoneInfo(timezone)
-    tomorrow = datetime.datetime.fromtimestamp(real, zone).date() + ONE_DAY
-    return Rehearsal(seconds=seconds, real=real, begins=midnight(tomorrow, zone))
+    day = datetime.datetime.fromtimestamp(real, zone).date() + ONE_DAY if first is None else first - ONE_DAY
+    return Rehearsal(seconds=seconds, real=real, begins=midnight(day, zone))
 
 
 def rehearsal_of(ledger: Ledger, campaign: str) -> Rehearsal | None:
