@@ -5,8 +5,8 @@
     python benchmarks/serve_speed.py --features 2 --rounds 3
 
 * **Throughput**: 64 connections, each with one decision at a time, against a Starlette route of the same messages that
-  does nothing (`serve_bare.py`). Both take turns, so that a machine that slows down slows both; the ratio is the median
-  over rounds of the ratios within a round.
+  does nothing (`serve_bare.py`). Both take turns, and turns at going first, so that a machine that slows down slows
+  both; the ratio is the median over rounds of the ratios within a round.
 * **Latency** at 1,000 decisions a second, due at random moments whether the server is ready or not (`serve_load.py`).
 * **Batches** of 100 and 1,000 decisions, from four connections.
 
@@ -180,7 +180,10 @@ def measure(server: Server, other: Server, rounds: int, seconds: float, rate: fl
     """All loads on a server, and the first on the other one, in turns."""
     full, paced = serve_load.full, serve_load.paced
     server.load(full, CLIENTS, 1.0, 1), other.load(full, CLIENTS, 1.0, 1)
-    pairs = [[s.load(full, CLIENTS, seconds, 1) for s in (other, server)] for _ in range(rounds)]
+    pairs = []
+    for number in range(rounds):  # whoever goes first alternates
+        loads = {s: s.load(full, CLIENTS, seconds, 1) for s in ((other, server) if number % 2 else (server, other))}
+        pairs.append((loads[other], loads[server]))
     result: dict[str, Any] = {
         "ratios": [mine["per_second"] / theirs["per_second"] for theirs, mine in pairs],
         "rounds": pairs,
@@ -241,9 +244,10 @@ def _print(kind: str, result: dict[str, Any]) -> None:
     ratios = ", ".join(f"{ratio:.2f}" for ratio in result["ratios"])
     print(f"**{kind}**: {result['ratio']:.2f} of the bare route (rounds {ratios})\n")
     print(
-        "| load | decisions a second | p50, ms | p99, ms | p99.9, ms | longest, ms | server, cores | clients, cores |"
+        "| load | decisions a second | p50, ms | p99, ms | p99.9, ms | longest, ms | server, µs a decision |"
+        " server, cores | clients, cores |"
     )
-    print("|---|---|---|---|---|---|---|---|")
+    print("|---|---|---|---|---|---|---|---|---|")
     for load, r in result.items():
         if isinstance(r, dict):
             times = " | ".join(f"{r[key]:.2f}" for key in ("p50_ms", "p99_ms", "p999_ms", "max_ms"))

@@ -8,10 +8,11 @@
   does not read has as long.
 * Of request line, headers, chunk extensions and trailers, at least HEAD bytes are taken and at most one PIECE more. The
   parser joins the parts of a header as they come, so one without an end would be copied again with every part.
-* A connection is read in pieces of PIECE bytes, and reading one of them takes at most a tenth of the process's time:
-  after a piece it rests for RESTS times as long as that piece took. While requests wait in a pipeline, nothing is read.
+* A connection is read in pieces of PIECE bytes, and reading one connection takes at most a tenth of the process's time:
+  after a piece it rests for RESTS times as long as that took. While requests wait in a pipeline, nothing is read.
 * If the process is about to run out of file descriptors, a new connection replaces the one that has waited longest for
-  its client: one in the middle of a request or of an answer, or else an idle one. Complete requests are never dropped.
+  its client: one in the middle of a request or of an answer, or else an idle one. A complete request is not dropped
+  unless its client has begun another one or does not read.
 * When the server stops, the answer to every further request closes its connection (`Connection: close`); a connection
   on which nothing is sent for LINGER seconds is closed then.
 
@@ -236,8 +237,8 @@ class Pieces(asyncio.BufferedProtocol):
 
     def buffer_updated(self, nbytes: int) -> None:
         """Handle a piece; rest after a large or slow one."""
-        start = time.perf_counter()
+        start = time.thread_time()  # of the processor: when others have it, that is not this connection's doing
         self._connection.data_received(self._piece[:nbytes])
-        took = time.perf_counter() - start
+        took = time.thread_time() - start
         if (nbytes == PIECE or took > SLOW) and not self._connection.transport.is_closing():
             self._connection.flow.rest(round(RESTS * took, 3))
