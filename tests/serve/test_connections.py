@@ -218,13 +218,13 @@ def test_a_connection_rests_after_a_piece_that_took_long(monkeypatch: pytest.Mon
             now[0] += 2
 
     monkeypatch.setattr(connections, "Connection", Slow)
-    monkeypatch.setattr(connections, "time", SimpleNamespace(thread_time=lambda: now[0]))
+    monkeypatch.setattr(connections, "time", SimpleNamespace(perf_counter=lambda: now[0]))
     transport, loop = Transport(), SteppedLoop()
 
     async def story() -> None:
         pieces = connections.Pieces()
         slow = pieces._connection
-        for size in (connections.PIECE, 7):
+        for size in (connections.PIECE, 7):  # the second is slow as well
             pieces.get_buffer(-1)
             pieces.buffer_updated(size)
             slow.flow.pause_reading()

@@ -82,8 +82,3 @@ class Tokens:
         if admin:
             return Role.ADMIN
         return Role.USE if use else Role.NOBODY
-
-    @property
-    def least(self) -> Role:
-        """What everybody may do."""
-        return Role.USE if self.use is None else Role.NOBODY

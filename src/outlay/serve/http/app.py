@@ -94,11 +94,15 @@ class RequireToken:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
-        headers, path = dict(scope["headers"]), scope["path"]
-        role = self.tokens.role(headers.get(b"authorization", b""))
-        scope["role"] = max(role, self.tokens.least)
+        path = scope["path"]
+        if self.tokens.use is None and not path.startswith(ADMIN):
+            scope["role"] = Role.USE
+            await self.app(scope, receive, send)
+            return
+        headers = dict(scope["headers"])
+        role = scope["role"] = self.tokens.role(headers.get(b"authorization", b""))
         if not path.startswith(ADMIN):
-            allowed = scope["role"] >= Role.USE or path in PROBES
+            allowed = role >= Role.USE or path in PROBES
             await (self.app if allowed else NO_TOKEN)(scope, receive, send)
         elif self.tokens.admin is None:
             await NO_ADMIN(scope, receive, send)

@@ -35,7 +35,7 @@ LINGER = 1.0  # seconds
 HEAD = 64 << 10  # bytes
 PIECE = 16 << 10  # bytes
 RESTS = 9
-SLOW = 1e-3  # seconds for a piece, however small, after which its connection rests
+SLOW = 1e-3  # seconds for a piece, however small
 SPARE = 64  # file descriptors kept free for everything else: the ledger, the log, modules
 END = b"content-length: 0\r\nconnection: close\r\n\r\n"
 LATE = b"HTTP/1.1 408 Request Timeout\r\n" + END
@@ -79,6 +79,7 @@ class Connection(HttpToolsProtocol):
     def data_received(self, data: bytes | memoryview) -> None:
         """Handle part of a request, all of it, or more than one."""
         if self in self.idle:
+            del self.idle[self]
             self._complete, self._in_head, self._barren = False, True, 0  # even if it is only an empty line
         self._barren += len(data)
         super().data_received(data)  # type: ignore[arg-type]
@@ -142,7 +143,8 @@ class Connection(HttpToolsProtocol):
             if self._due is None:
                 self._due = self.loop.call_later(REQUEST, self._too_late)
             return
-        self._forget()
+        if self._due is not None:
+            self._forget()
         if not self._answering():
             self.idle[self] = None
             if self.timeout_keep_alive_task is None:
@@ -186,24 +188,37 @@ class PieceFlow(FlowControl):
         super().__init__(transport)
         self._pipeline = pipeline
         self._resting = False
+        self._stopped = False
+
+    def pause_reading(self) -> None:
+        """Read nothing until told to."""
+        self.read_paused = True
+        self._stop()
 
     def resume_reading(self) -> None:
         """Read on, unless there is enough to do."""
         self.read_paused = False
-        self._read_on()
+        if self._stopped:
+            self._read_on()
 
     def rest(self, seconds: float) -> None:
         """Read nothing for so long."""
         self._resting = True
-        self._transport.pause_reading()
+        self._stop()
         asyncio.get_running_loop().call_later(seconds, self._wake)
 
     def _wake(self) -> None:
         self._resting = False
         self._read_on()
 
+    def _stop(self) -> None:
+        if not self._stopped:
+            self._stopped = True
+            self._transport.pause_reading()
+
     def _read_on(self) -> None:
         if not (self._resting or self.read_paused or self._pipeline or self._transport.is_closing()):
+            self._stopped = False
             self._transport.resume_reading()
 
 
@@ -214,6 +229,7 @@ class Pieces(asyncio.BufferedProtocol):
 
     def __init__(self, *args: Any, **more: Any) -> None:
         self._connection = Connection(*args, **more)
+        self._slow = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Pass it on."""
@@ -236,9 +252,10 @@ class Pieces(asyncio.BufferedProtocol):
         return self._piece
 
     def buffer_updated(self, nbytes: int) -> None:
-        """Handle a piece; rest after a large or slow one."""
-        start = time.thread_time()  # of the processor: when others have it, that is not this connection's doing
+        """Handle a piece; rest after a full one, and after two slow ones: one may have waited for the processor."""
+        start = time.perf_counter()
         self._connection.data_received(self._piece[:nbytes])
-        took = time.thread_time() - start
-        if (nbytes == PIECE or took > SLOW) and not self._connection.transport.is_closing():
+        took = time.perf_counter() - start
+        slow_before, self._slow = self._slow, took > SLOW
+        if (nbytes == PIECE or (self._slow and slow_before)) and not self._connection.transport.is_closing():
             self._connection.flow.rest(round(RESTS * took, 3))
