@@ -22,13 +22,13 @@ from outlay.serve.handlers.metrics import Metrics
 from outlay.serve.handlers.service import Service
 from outlay.serve.handlers.state import ServingState
 from outlay.serve.http.app import create_app
+from outlay.serve.http.tokens import Tokens
 from outlay.serve.ledger.caps import Totals
 from outlay.serve.ledger.clock import HERE, Machine
 from outlay.serve.ledger.ledger import LedgerError
 from outlay.serve.ledger.records import Proposal, Recorded
 from outlay.serve.ledger.sqlite import SqliteLedger
 from outlay.serve.shared_settings import agree_settings
-from outlay.serve.tokens import Tokens
 from patience import PATIENCE
 
 RESERVE = {"0": 0.0, "1.5": 1.5, "3": 3.0}

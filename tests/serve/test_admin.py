@@ -134,7 +134,7 @@ def test_the_trail_names_who_changed_what(bundle: Bundle, other: Path, tmp_path:
 
 @pytest.mark.parametrize("name", ["a" * 129, "a\tb", b"\xff", "\u202e".encode()])
 def test_a_name_that_no_trail_can_show_is_refused(client: Client, name: str | bytes) -> None:
-    answer = client.post("/v1/admin/pause", headers=ADMIN | {"Outlay-Actor": name})  # type: ignore[dict-item]
+    answer = client.post("/v1/admin/pause", headers=ADMIN | {"Outlay-Actor": name})
     assert (answer.status_code, answer.json()["error"]) == (400, "the header Outlay-Actor is not a name.")
     assert reason(client, 1) == "policy"
 

@@ -16,12 +16,12 @@ from outlay.serve.application import ServerOptions, is_loopback
 from outlay.serve.config import ServeConfig
 from outlay.serve.deciding.loaded_bundle import prepare_bundle
 from outlay.serve.handlers.state import ServingState
+from outlay.serve.http.tokens import Tokens
 from outlay.serve.launch import listening, serve
 from outlay.serve.ledger.backends import open_ledger
 from outlay.serve.ledger.ledger import LedgerError
 from outlay.serve.ledger.sqlite import SqliteLedger
 from outlay.serve.shared_settings import agree_settings
-from outlay.serve.tokens import Tokens
 
 
 @pytest.fixture

@@ -15,8 +15,8 @@ from outlay.bundles.decide import Bundle
 from outlay.core.errors import OutlayError
 from outlay.serve.application import ServerOptions
 from outlay.serve.config import ServeConfig
+from outlay.serve.http.tokens import Tokens
 from outlay.serve.ledger.backends import open_ledger, password_of, without_password
-from outlay.serve.tokens import Tokens
 from patience import wait_until
 
 

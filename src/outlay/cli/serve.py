@@ -63,9 +63,9 @@ def serve(
     from outlay.experiments.design import Experiment
     from outlay.serve.application import ServerOptions
     from outlay.serve.config import ServeConfig
+    from outlay.serve.http.tokens import ADMIN_TOKEN, USE_TOKEN, Tokens
     from outlay.serve.launch import serve as run_server
     from outlay.serve.log_format import LOGGING
-    from outlay.serve.tokens import ADMIN_TOKEN, USE_TOKEN, Tokens
 
     _warn_of_password(ledger)
     settings = ServeConfig() if config is None else ServeConfig.load(config)

@@ -24,9 +24,9 @@ from outlay.serve.deciding.loaded_bundle import LoadedBundle, prepare_bundle
 from outlay.serve.experiment.arms import ServedExperiment, load_experiment
 from outlay.serve.experiment.rehearsal import clock_of
 from outlay.serve.handlers.state import ServingState
+from outlay.serve.http.tokens import Tokens
 from outlay.serve.ledger.backends import open_ledger
 from outlay.serve.ledger.ledger import Ledger, LedgerError
-from outlay.serve.tokens import Tokens
 
 COLLECT = 50_000, 50, 100  # thresholds of the garbage collector: a group of requests makes thousands of objects
 STOP_SIGNALS = signal.SIGTERM, signal.SIGINT

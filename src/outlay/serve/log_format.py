@@ -15,7 +15,7 @@ REPEAT = 1.0  # seconds until the same line may be logged again
 class UtcFormatter(logging.Formatter):
     """A line with time (UTC, ISO 8601), level and logger."""
 
-    converter = time.gmtime
+    converter = time.gmtime  # type: ignore[assignment]
     default_time_format = "%Y-%m-%dT%H:%M:%S"
     default_msec_format = "%s.%03dZ"
 

@@ -18,8 +18,8 @@ from outlay.serve.http.docs_page import docs_page
 from outlay.serve.http.endpoint import JSON
 from outlay.serve.http.openapi import document
 from outlay.serve.http.routes import ENDPOINTS
+from outlay.serve.http.tokens import ADMIN_TOKEN, Role, Tokens
 from outlay.serve.ledger.actor import Actor, acting
-from outlay.serve.tokens import ADMIN_TOKEN, Role, Tokens
 
 ADMIN = "/v1/admin/"
 PROBES = {endpoint.path for endpoint in ENDPOINTS if endpoint.probe}

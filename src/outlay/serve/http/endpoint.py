@@ -14,8 +14,8 @@ from starlette.types import Receive, Scope, Send
 from outlay.serve.handlers.messages import BadRequestError, Problem
 from outlay.serve.handlers.service import Service
 from outlay.serve.http.decoding import read_body
+from outlay.serve.http.tokens import Role
 from outlay.serve.ledger.ledger import LedgerError, UndecidedError
-from outlay.serve.tokens import Role
 
 UNREACHABLE = LedgerError, TimeoutError
 RETRY_AFTER = {"Retry-After": "1"}  # seconds
