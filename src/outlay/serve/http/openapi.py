@@ -16,16 +16,11 @@ REF = "#/components/schemas/{name}"
 DESCRIPTION = (
     "Which incentive each user gets, under a hard budget. Every decision is in the ledger before it is answered. If "
     "the server has a token (OUTLAY_TOKEN), every route but the two of /v2/health/ needs it as a bearer token, and "
-    "otherwise answers 401. Routes under /v1/admin/ need that of administrators (OUTLAY_ADMIN_TOKEN), which opens all."
+    "otherwise answers 401. Routes under /v1/admin/ need that of administrators (OUTLAY_ADMIN_TOKEN), which opens all; "
+    "the header Outlay-Actor then says whose change it is, for the trail in the ledger."
 )
-ACTOR = {
-    "name": "Outlay-Actor",
-    "in": "header",
-    "description": "Who asks for the change, for the trail in the ledger: at most 128 printable characters.",
-    "schema": {"type": "string", "maxLength": 128},
-}
 REFUSALS = {
-    400: "The body is not JSON.",
+    400: "The body is not JSON, or the header Outlay-Actor is not a name of at most 128 printable characters.",
     401: "There is no token, or it is an unknown one.",
     403: "The token is not the administrator's, or the server has no token for administrators.",
     409: "The id belongs to another request.",
@@ -47,11 +42,7 @@ def document(endpoints: Sequence[Endpoint]) -> dict[str, Any]:
         "openapi": "3.1.0",
         "info": {"title": "outlay", "version": __version__, "description": DESCRIPTION},
         "paths": paths,
-        "security": [{"use": []}, {"admin": []}],
-        "components": {
-            "schemas": _schemas(endpoints),
-            "securitySchemes": {name: {"type": "http", "scheme": "bearer"} for name in ("use", "admin")},
-        },
+        "components": {"schemas": _schemas(endpoints)},
     }
 
 
@@ -72,8 +63,6 @@ def _operation(endpoint: Endpoint) -> dict[str, Any]:
         "summary": description.partition("\n")[0],
         "description": description,
         **body,
-        **({"security": []} if endpoint.probe else {}),
-        **({"security": [{"admin": []}], "parameters": [ACTOR]} if 403 in endpoint.refuses else {}),
         "responses": responses,
     }
 

@@ -97,7 +97,7 @@ async def outcomes(service: Service, body: bytes) -> Response:
     return JSON(answer)
 
 
-@endpoint("POST", "/v1/admin/pause", refuses=(401, 403, 503))
+@endpoint("POST", "/v1/admin/pause", refuses=(400, 401, 403, 503))
 async def pause(service: Service, _body: bytes) -> Response:
     """Answer none from now on, on every server of this ledger. A pause lasts over restarts."""
     campaign = service.state.loaded.campaign
@@ -105,7 +105,7 @@ async def pause(service: Service, _body: bytes) -> Response:
     return JSON({"campaign": campaign, "paused": True})
 
 
-@endpoint("POST", "/v1/admin/resume", refuses=(401, 403, 503))
+@endpoint("POST", "/v1/admin/resume", refuses=(400, 401, 403, 503))
 async def resume(service: Service, _body: bytes) -> Response:
     """End a pause."""
     campaign = service.state.loaded.campaign
