@@ -8,8 +8,10 @@
   does not read has as long.
 * Of request line, headers, chunk extensions and trailers, at least HEAD bytes are taken and at most one PIECE more. The
   parser joins the parts of a header as they come, so one without an end would be copied again with every part.
-* A connection is read in pieces of PIECE bytes, and reading one connection takes at most a tenth of the process's time:
-  after a piece it rests for RESTS times as long as that took. While requests wait in a pipeline, nothing is read.
+* A connection is read in pieces of PIECE bytes, one in each turn of the event loop. After a full piece, and after two
+  that take longer than SLOW, it rests for RESTS times as long as the piece took, in whole milliseconds. So parsing what
+  one client sends takes a tenth of the process's time, or less than SLOW in each turn. While requests wait in a
+  pipeline, nothing is read.
 * If the process is about to run out of file descriptors, a new connection replaces the one that has waited longest for
   its client: one in the middle of a request or of an answer, or else an idle one. A complete request is not dropped
   unless its client has begun another one or does not read.
