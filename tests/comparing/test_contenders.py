@@ -7,17 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from outlay.comparing.contenders import (
-    COMPARED_RULES,
-    Contender,
-    RuleGroup,
-    fit_response,
-    learn_frontier,
-    play_bisection,
-    play_rules,
-    price_response,
-    rows_of,
-)
+from outlay.comparing.contenders import Contender, Learning, RuleGroup
+from outlay.comparing.planned import COMPARED_RULES, PlannedTraining, planned
 from outlay.comparing.results import RE_SOLVED
 from outlay.core.network import read_network
 from outlay.core.progress import silent
@@ -27,12 +18,17 @@ from outlay.learning.mixing import RULES, lp
 from outlay.learning.mixing.rule import constraints
 
 
+def training(name: str) -> PlannedTraining:
+    """Of all that a comparison may plan."""
+    every = planned(("ddqn", "bcq"), ("deepfm",), (1,), counted=True, wanted=None)
+    return next(one for one in every if one.name == name)
+
+
 @pytest.fixture(scope="module")
 def everyone(habit_data: Transitions, tmp_path_factory: pytest.TempPathFactory) -> dict[str | None, Contender]:
     campaign = habit_data.campaign.with_train(min_steps=1000, epochs=0.1)
-    folder = tmp_path_factory.mktemp("contenders")
-    rows = [name for rule in COMPARED_RULES for name in rows_of("ddqn", rule)]
-    return {one.rule: one for one in play_rules(habit_data, campaign, "ddqn", 0, folder, rows, silent)}
+    learning = Learning(habit_data, campaign, 0, tmp_path_factory.mktemp("contenders"))
+    return {one.row.rule: one for one in learning.rules(training("game-ddqn-0"), silent)}
 
 
 @pytest.fixture
@@ -48,26 +44,26 @@ def test_every_rule_keeps_its_own_weights_and_stands_beside_the_re_solved_ones(
     assert tuple(everyone) == tuple(f"{rule}{which}" for rule in COMPARED_RULES for which in ("", RE_SOLVED))
     for rule, one in contenders.items():
         assert one.bundle is one.learned, "what it serves is what it found"
-        assert one.refused is None
-        assert one.stored_parameters == one.course[-1][1], "one source for the table and the figure"
+        assert one.row.refused is None
+        assert one.row.stored_parameters == one.course[-1][1], "one source for the table and the figure"
         other = everyone[f"{rule}{RE_SOLVED}"]
-        assert other.name == f"{one.name}, re-solved"
+        assert other.row.name == f"{one.row.name}, re-solved"
         assert (other.learned, other.course, other.original) == (None, [], [])
-        assert (other.bundle is None) == (other.refused is not None)
+        assert (other.bundle is None) == (other.row.refused is not None)
     assert contenders["single-best"].bundle is not None
     assert len(contenders["single-best"].bundle.members) == 1
 
 
 def test_every_rule_is_shown_the_same_game(contenders: dict[str, Contender]) -> None:
     assert tuple(contenders) == COMPARED_RULES
-    assert [one.name for one in contenders.values()] == [f"DDQN, {rule}" for rule in COMPARED_RULES]
+    assert [one.row.name for one in contenders.values()] == [f"DDQN, {rule}" for rule in COMPARED_RULES]
     first, *others = contenders.values()
     steps = [step for step, _ in first.original]
     assert len(steps) > 5
     for one in (first, *others):
         assert one.original == first.original
         assert [step for step, _ in one.course] == steps[-len(first.course) :], "from when candidates count"
-        assert one.seconds > 0
+        assert one.row.seconds > 0
 
 
 def test_a_rule_stores_no_more_than_it_promises(contenders: dict[str, Contender]) -> None:
@@ -79,7 +75,7 @@ def test_a_rule_stores_no_more_than_it_promises(contenders: dict[str, Contender]
         assert all(count == int(count) for count in stored)
         assert stored[0] == 1
         assert max(stored) <= most[rule]
-        assert one.stored_parameters % size == 0
+        assert one.row.stored_parameters % size == 0
     assert [parameters // size for _, parameters in contenders["lp"].original] == list(
         range(1, 1 + len(contenders["lp"].original))
     )
@@ -88,16 +84,16 @@ def test_a_rule_stores_no_more_than_it_promises(contenders: dict[str, Contender]
 
 def test_a_bisection_serves_one_policy_and_refuses_several_limits(habit_data: Transitions, tmp_path: Path) -> None:
     campaign = habit_data.campaign.with_train(min_steps=1200, epochs=0.1)
-    one = play_bisection(habit_data, campaign, "ddqn", 0, tmp_path, silent)
-    assert (one.name, one.rule, one.refused) == ("DDQN, bisection", "bisection", None)
+    one = Learning(habit_data, campaign, 0, tmp_path).bisection(training("bisection-ddqn-0"), silent)
+    assert (one.row.name, one.row.rule, one.row.refused) == ("DDQN, bisection", "bisection", None)
     assert one.bundle is not None
     assert one.learned is one.bundle
     assert len(one.bundle.members) == 1
-    assert [parameters for _, parameters in one.course] == [one.stored_parameters] * 2
+    assert [parameters for _, parameters in one.course] == [one.row.stored_parameters] * 2
     two = campaign.model_copy(update={"budgets": campaign.budgets * 2})
-    refused = play_bisection(habit_data, two, "ddqn", 0, tmp_path, silent)
+    refused = Learning(habit_data, two, 0, tmp_path).bisection(training("bisection-ddqn-0"), silent)
     assert refused.bundle is None
-    assert "2 budgets" in str(refused.refused)
+    assert "2 budgets" in str(refused.row.refused)
 
 
 def test_what_was_learned_is_the_rules_own_mixture(contenders: dict[str, Contender]) -> None:
@@ -126,12 +122,13 @@ def test_rules_looking_on_end_where_they_would_alone() -> None:
 def test_a_limit_that_nothing_keeps_is_told_with_the_contender(habit_data: Transitions, tmp_path: Path) -> None:
     strict = habit_data.campaign.budgets[0].model_copy(update={"at_most": 0.01})
     campaign = habit_data.campaign.with_train(min_steps=50, epochs=0.01).model_copy(update={"budgets": (strict,)})
-    fitting = fit_response(habit_data, campaign, "deepfm", 1, 0, silent)
-    found = price_response(habit_data, campaign, fitting, 0, tmp_path)
+    learning = Learning(habit_data, campaign, 0, tmp_path)
+    fitted = learning.response("deepfm", 1, silent)
+    found = learning.priced(training("response-deepfm-1"), fitted)
     assert found.bundle is None
-    assert found.refused is not None
-    assert "keeps the limits" in found.refused
-    assert found.stored_parameters == fitting.model.num_parameters
+    assert found.row.refused is not None
+    assert "keeps the limits" in found.row.refused
+    assert found.row.stored_parameters == fitted.stored_parameters
     assert found.learned is not None
     assert found.learned.members
 
@@ -142,19 +139,20 @@ def test_a_frontier_serves_one_network_for_the_campaigns_limits(
 ) -> None:
     campaign = habit_data.campaign.with_train(min_steps=500, epochs=0.1)
     said: list[str] = []
-    one = learn_frontier(habit_data, campaign, oracle, 0, tmp_path, lambda _, text: said.append(text))
-    assert (one.name, one.oracle, one.rule, one.label_days) == (name, oracle, "frontier", None)
+    learning = Learning(habit_data, campaign, 0, tmp_path)
+    one = learning.frontier(training(f"frontier-{oracle}-0"), lambda _, text: said.append(text))
+    assert (one.row.name, one.row.oracle, one.row.rule, one.row.label_days) == (name, oracle, "frontier", None)
     assert one.bundle is not None
     assert one.learned is one.bundle
     assert one.bundle.folder == tmp_path / "served"
     assert 1 <= len(one.bundle.members) <= 2  # m + 1
     assert len({id(member.session) for member in one.bundle.members}) == 1
     network, written = train_frontier_network(tmp_path), one.bundle.manifest["members"][0]["parameters"]
-    assert one.stored_parameters == written < network
+    assert one.row.stored_parameters == written < network
     steps = 500 if oracle == "bcq" else 0
     assert one.course == ([(0, written), (steps, written)] if steps else [])
     assert one.original == []
-    assert one.seconds > 0
+    assert one.row.seconds > 0
     assert said
     assert all(text.startswith(f"{name}: ") for text in said)
 
@@ -167,16 +165,16 @@ def train_frontier_network(folder: Path) -> int:
 def test_a_frontier_that_cannot_keep_the_limit_is_refused(habit_data: Transitions, tmp_path: Path) -> None:
     strict = habit_data.campaign.budgets[0].model_copy(update={"at_most": 0.01})
     campaign = habit_data.campaign.model_copy(update={"budgets": (strict,)})
-    one = learn_frontier(habit_data, campaign, "tabular", 0, tmp_path, silent)
-    assert (one.bundle, one.learned, one.rule) == (None, None, "frontier")
-    assert one.refused is not None
-    assert "no policy keeps this limit: the least that a policy reaches is 0.5" in one.refused
+    one = Learning(habit_data, campaign, 0, tmp_path).frontier(training("frontier-tabular-0"), silent)
+    assert (one.bundle, one.learned, one.row.rule) == (None, None, "frontier")
+    assert one.row.refused is not None
+    assert "no policy keeps this limit: the least that a policy reaches is 0.5" in one.row.refused
 
 
 def test_a_frontier_of_too_many_limits_is_refused(habit_data: Transitions, tmp_path: Path) -> None:
     budget = habit_data.campaign.budgets[0]
     many = tuple(budget.model_copy(update={"name": f"cost_{i}", "money": i == 0}) for i in range(4))
     campaign = habit_data.campaign.model_copy(update={"budgets": many})
-    one = learn_frontier(habit_data, campaign, "bcq", 0, tmp_path, silent)
-    assert one.refused is not None
-    assert "4 budgets" in one.refused
+    one = Learning(habit_data, campaign, 0, tmp_path).frontier(training("frontier-bcq-0"), silent)
+    assert one.row.refused is not None
+    assert "4 budgets" in one.row.refused

@@ -11,8 +11,10 @@ from numpy.typing import NDArray
 
 from outlay.bundles.decide import Bundle
 from outlay.choosing.measure import Measure
-from outlay.comparing.contenders import Contender, fit_response, learn_frontier, price_response
+from outlay.comparing.contenders import Contender, Learning
 from outlay.comparing.equal_spend import MethodEvaluator, Score, day_costs
+from outlay.comparing.planned import PlannedTraining
+from outlay.comparing.results import MethodRow
 from outlay.comparing.true_values import TabularValues, true_values
 from outlay.core.progress import silent
 from outlay.core.transitions import CERTIFY, Transitions
@@ -64,8 +66,9 @@ def learned(habit_data: Transitions, tmp_path_factory: pytest.TempPathFactory) -
     folder = tmp_path_factory.mktemp("learned")
 
     def learn(kind: Kind) -> Contender:
-        fitting = fit_response(habit_data, campaign, kind, 1, 0, silent)
-        return price_response(habit_data, campaign, fitting, 0, folder / kind)
+        learning = Learning(habit_data, campaign, 0, folder / kind)
+        training = PlannedTraining("response", kind, 1, (MethodRow(kind, "two-stage", ""),))
+        return learning.priced(training, learning.response(kind, 1, silent))
 
     deepfm = learn("deepfm")
     return Learned(deepfm, learn("din"), day_costs(values(deepfm), 0))
@@ -116,7 +119,8 @@ def test_a_frontier_is_priced_by_the_mean_of_what_its_members_own_of_the_network
     judge: MethodEvaluator, learned: Learned, tmp_path: Path
 ) -> None:
     data = judge.data
-    one = learn_frontier(data, data.campaign, "tabular", 0, tmp_path, silent)
+    training = PlannedTraining("frontier", "tabular", 0, (MethodRow("frontier", "rl", ""),))
+    one = Learning(data, data.campaign, 0, tmp_path).frontier(training, silent)
     mixture = values(one)
     assert len(mixture.members) == 2
     at = watching(judge, one)

@@ -13,9 +13,9 @@ from typer.testing import CliRunner, Result
 
 import outlay
 from outlay.cli.main import app
-from outlay.comparing import contenders, trainings
+from outlay.comparing.contenders import Learning
+from outlay.comparing.planned import planned
 from outlay.comparing.results import Comparison
-from outlay.comparing.trainings import planned
 from outlay.core.campaign import BudgetLimit
 from outlay.core.errors import FolderError, OutlayError
 from outlay.core.files import can_resume
@@ -148,7 +148,7 @@ def test_rows_are_chosen_by_name_and_bring_only_their_trainings() -> None:
         "frontier-orthogonal-0", "frontier-tabular-0"]  # fmt: skip
     some = planned(("bcq", "orthogonal"), ("deepfm", "din"), (1, 7), counted=True,
                    wanted=("bcq, AIM-*", "frontier, o*", "DIN, 7-day label"))  # fmt: skip
-    assert [(one.name, one.rows) for one in some] == [
+    assert [(one.name, tuple(row.name for row in one.rows)) for one in some] == [
         ("response-din-7", ("DIN, 7-day label",)),
         ("game-bcq-0", ("BCQ, aim-mean", "BCQ, aim-mean, re-solved", "BCQ, aim-greedy", "BCQ, aim-greedy, re-solved")),
         ("frontier-orthogonal-0", ("frontier, orthogonal",)),
@@ -170,7 +170,7 @@ def test_an_interrupted_comparison_goes_on_and_ends_as_if_nothing_had_happened(
     rows, learned = ("deepfm, 1*", "frontier, counted", "bcq, single-best"), list[str]()
     options: dict[str, Any] = {"seeds": 2, "rows": rows}
     whole = compare(small, tmp_path / "whole", **options)
-    one = contenders.play_rules
+    one = Learning.rules
 
     def interrupted(*arguments: Any) -> Any:
         learned.append("game")
@@ -178,7 +178,7 @@ def test_an_interrupted_comparison_goes_on_and_ends_as_if_nothing_had_happened(
             raise KeyboardInterrupt
         return one(*arguments)
 
-    monkeypatch.setattr(trainings, "play_rules", interrupted)
+    monkeypatch.setattr(Learning, "rules", interrupted)
     with pytest.raises(KeyboardInterrupt):
         compare(small, tmp_path / "out", **options)
     assert can_resume(tmp_path / "out")

@@ -1,12 +1,7 @@
-"""The methods that are compared. Each learns from one log; it has a mixture to serve and values that it learned.
+"""A planned training after learning: what each of its rows serves, and the values that it learned.
 
-    RL          an oracle's game, played once; every mixing rule observes the same candidates
-    bisection   an oracle's game with another multiplier player: one policy (Xiao et al. 2019)
-    frontier    an oracle's best responses to every λ at once, or those of the counted model
-    two-stage   a response model of k-day labels, priced
-
-Each has a mixture for the campaign's limits (`bundle`). A rule has its own, with the weights that it found online, and
-beside it one of the same members with weights solved again, as `train` does; the mixture of the others is chosen as
+Each row has a mixture for the campaign's limits (`bundle`). A rule has its own, with the weights that it found online,
+and beside it one of the same members with weights solved again, as `train` does; the mixture of the others is chosen as
 `train` chooses it. And each has values that the paper's budget control prices (`learned`): Q of the reward, averaged
 over members, or the k-day prediction.
 """
@@ -14,8 +9,9 @@ over members, or the k-day prediction.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -26,93 +22,50 @@ from outlay.bundles.decide import Bundle
 from outlay.bundles.read import load_bundle
 from outlay.bundles.write import BundleSpec, write_bundle
 from outlay.choosing.candidates import CandidatePolicy, RunContext, bundle_spec
-from outlay.choosing.choose import choose
-from outlay.comparing.results import RE_SOLVED
+from outlay.choosing.choose import Selection, choose
+from outlay.comparing.planned import NETWORK, PlannedTraining
+from outlay.comparing.results import MethodRow
 from outlay.core.campaign import Campaign
 from outlay.core.errors import CampaignError, InfeasibleError
 from outlay.core.mixture import Mixture
 from outlay.core.progress import Progress, within
 from outlay.core.transitions import Transitions
-from outlay.learning.game import Game, GameProgress, frugal
-from outlay.learning.game import play as played
+from outlay.learning import checkpoint
+from outlay.learning.game import Game, GameProgress
 from outlay.learning.mixing import RULES
-from outlay.learning.mixing.rule import Constraints, FinalWeights
-from outlay.training import BISECTION, two_stage
-from outlay.training import frontier as train_frontier
-from outlay.training import game as play
-from outlay.twostage.answers import Response
+from outlay.learning.mixing.rule import Constraints, FinalWeights, Rule
+from outlay.training import BISECTION, frontier, game, two_stage
 from outlay.twostage.response import Kind
-
-NETWORK = "+network"  # after an oracle whose game has one more network, which measures the candidates
-TITLES = {"ddqn": "DDQN", "edrr": "EDRR", "bcq": "BCQ", "deepfm": "DeepFM", "din": "DIN"}
-COMPARED_RULES = ("single-best", "aim-mean", "aim-greedy", "lp")
-FRONTIER = "frontier"  # the name of a frontier in the place of a mixing rule
-COUNTED = "tabular"  # the oracle that counts instead of learning
 
 
 @dataclass(frozen=True)
 class Contender:
-    """A method after learning.
+    """A row after learning.
 
     Attributes:
-        name: `BCQ, aim-greedy`, `frontier, bcq`, `DeepFM, 3-day label`.
-        oracle: `bcq`, `bcq+network`, …, `tabular`, or the response model.
-        rule: the mixing rule, `bisection` or `frontier`; None for a response model.
-        label_days: of a response model; None for RL.
+        row: what is stored in the end (of a rule its spares too, as the last of `course` says), the seconds of
+            learning, measuring and choosing, and why there is no bundle; under no control yet.
         bundle: what it serves under the campaign's limits: of a rule its own mixture, whether that keeps them or not;
             None where no mixture that keeps them was found.
         learned: what the paper's budget control prices: the rule's own mixture, the frontier's for the campaign's
             limits, or the response model without a price; None for a rule with weights that were solved again, and for
             a frontier without a mixture that keeps the limits.
-        refused: why there is no bundle.
-        stored_parameters: what is stored in the end: of a rule its spares too, as the last of `course` says.
-        seconds: of learning, measuring and choosing, without preparing the log.
         course: (gradient steps, parameters stored), as training went on; for a frontier what it serves, at the first
             step and at the last; empty where there are no steps, or rules to compare.
         original: the same for the original method, which keeps every candidate.
     """
 
-    name: str
-    oracle: str
-    rule: str | None
-    label_days: int | None
-    bundle: Bundle | None
-    learned: Bundle | None
-    refused: str | None
-    stored_parameters: int
-    seconds: float
+    row: MethodRow
+    bundle: Bundle | None = None
+    learned: Bundle | None = None
     course: list[tuple[int, int]] = field(default_factory=list)
     original: list[tuple[int, int]] = field(default_factory=list)
 
-
-class FittedResponse(NamedTuple):
-    """A response model (`kind`, of `label_days`-day labels) after `seconds` of training."""
-
-    kind: Kind
-    label_days: int
-    model: Response
-    seconds: float
-
-
-def rows_of(oracle: str, rule: str) -> tuple[str, str]:
-    """Return the names of a rule's rows: with its own weights, and with weights solved again."""
-    title = TITLES[oracle.removesuffix(NETWORK)] + (" with a cost network" if oracle.endswith(NETWORK) else "")
-    return f"{title}, {rule}", f"{title}, {rule}{RE_SOLVED}"
-
-
-def bisection_row(oracle: str) -> str:
-    """Return the name of the row of a bisection."""
-    return rows_of(oracle, BISECTION)[0]
-
-
-def frontier_row(oracle: str) -> str:
-    """Return the name of a frontier's row."""
-    return f"{FRONTIER}, {'counted' if oracle == COUNTED else oracle}"
-
-
-def response_row(kind: str, label_days: int) -> str:
-    """Return the name of a response model's row."""
-    return f"{TITLES[kind]}, {label_days}-day label"
+    def after(self, began: float, stored: int | None = None, seconds: float = 0.0) -> Contender:
+        """The same with what it stores, and the seconds since `began` and before that."""
+        stored_parameters = self.row.stored_parameters if stored is None else float(stored)
+        seconds += time.perf_counter() - began
+        return replace(self, row=replace(self.row, stored_parameters=stored_parameters, seconds=seconds))
 
 
 class RuleGroup(NamedTuple):
@@ -140,189 +93,131 @@ class RuleGroup(NamedTuple):
         return tuple({number for name, part in state.items() for number in RULES[name].members(part)})
 
 
-def play_rules(
-    data: Transitions, campaign: Campaign, oracle: str, seed: int, folder: Path, wanted: Sequence[str], report: Progress
-) -> Iterator[Contender]:
-    """Play one game of an oracle, and yield a contender for each of its rows that is wanted."""
-    began = time.perf_counter()
-    rules = RuleGroup(tuple(rule for rule in COMPARED_RULES if set(rows_of(oracle, rule)) & set(wanted)))
-    game, progress, stored = _played(data, campaign, oracle, seed, rules, "ogd", report)
-    size = play.parameters(game, progress)
-    context = play.context_of(game, campaign, seed, folder)
-    playing = time.perf_counter() - began
-    for name, state in progress.rule_state.items():
-        mixture = RULES[name].mixture(state)
-        offered = play.offered(game, progress, list(mixture.members))
-        own_row, re_solved_row = rows_of(oracle, name)
-        if own_row in wanted:
-            own = _loaded(folder / "own", bundle_spec(context, offered, mixture.weights))
-            counted = progress.counting
-            course = [(c.step, n * size) for c, n in zip(counted, stored[name], strict=True)]
-            yield Contender(
-                name=own_row,
-                oracle=oracle,
-                rule=name,
-                label_days=None,
-                bundle=own,
-                learned=own,
-                refused=None,
-                stored_parameters=course[-1][1],
-                seconds=playing,
-                course=course,
-                original=[(c.step, (c.number + 1) * size) for c in progress.candidates],
-            )
-        if re_solved_row in wanted:
-            began = time.perf_counter()
-            spare = frugal(progress.counting, game.coords)
-            reserve = play.offered(game, progress, [] if spare in mixture.members else [spare])
-            served, refused, parameters = _served(context, offered, reserve)
-            yield Contender(
-                name=re_solved_row,
-                oracle=oracle,
-                rule=f"{name}{RE_SOLVED}",
-                label_days=None,
-                bundle=served,
-                learned=None,
-                refused=refused,
-                stored_parameters=parameters,
-                seconds=playing + time.perf_counter() - began,
-            )
+class FittedResponse(NamedTuple):
+    """A response model of k-day labels, not yet priced.
+
+    Attributes:
+        context: what its policies share.
+        policies: one for each λ; the first has no price.
+        stored_parameters: of the model.
+        seconds: of training.
+    """
+
+    context: RunContext
+    policies: list[CandidatePolicy]
+    stored_parameters: int
+    seconds: float
+
+    @property
+    def values(self) -> BundleSpec:
+        """A bundle whose Q values are what the model predicts."""
+        return bundle_spec(self.context, self.policies[:1], np.ones(1))
 
 
-def play_bisection(
-    data: Transitions, campaign: Campaign, oracle: str, seed: int, folder: Path, report: Progress
-) -> Contender:
-    """Play one game of an oracle whose λ is found by bisection, and take the best policy that it met."""
-    began = time.perf_counter()
-    name, rules = bisection_row(oracle), RuleGroup(("single-best",))
-    try:
-        game, progress, _ = _played(data, campaign, oracle, seed, rules, BISECTION, report)
-    except CampaignError as error:  # more than one limit
-        return Contender(name, oracle, BISECTION, None, None, None, error.found, 0, time.perf_counter() - began)
-    mixture = RULES["single-best"].mixture(progress.rule_state["single-best"])
-    offered = play.offered(game, progress, list(mixture.members))
-    context = play.context_of(game, campaign, seed, folder)
-    own, size = _loaded(folder / "own", bundle_spec(context, offered, mixture.weights)), play.parameters(game, progress)
-    return Contender(
-        name=name,
-        oracle=oracle,
-        rule=BISECTION,
-        label_days=None,
-        bundle=own,
-        learned=own,
-        refused=None,
-        stored_parameters=size,
-        seconds=time.perf_counter() - began,
-        course=[(0, size), (game.steps, size)],
-    )
+@dataclass(frozen=True)
+class Learning:
+    """How one seed of a comparison learns.
 
+    Attributes:
+        data: the log.
+        campaign: limits and settings.
+        seed: of everything random.
+        folder: where trainings leave their files.
+    """
 
-def _played(
-    data: Transitions,
-    campaign: Campaign,
-    oracle: str,
-    seed: int,
-    rules: RuleGroup,
-    multipliers: Literal["ogd", "bisection"],
-    report: Progress,
-) -> tuple[Game, GameProgress, dict[str, list[int]]]:
-    """A game after it was played, and how many networks each rule held after each candidate that counts."""
-    by_network = campaign.with_train(measured_by="network") if oracle.endswith(NETWORK) else campaign
-    game = play.set_up(data, by_network, rules, oracle.removesuffix(NETWORK), seed, multipliers=multipliers)
-    blocks = game.steps // game.train.candidate_every
-    stored: dict[str, list[int]] = {name: [] for name in rules.names}
-    progress = game.begin()
-    for _ in played(game, progress):  # which moves `progress` on
-        for name, state in (progress.rule_state or {}).items():  # None until candidates count
-            stored[name].append(len(RULES[name].members(state)))
-        done = len(progress.candidates)
-        report(done / blocks, f"{oracle}: {done * 100 // blocks}%")
-    return game, progress, stored
+    data: Transitions
+    campaign: Campaign
+    seed: int
+    folder: Path
 
+    def rules(self, training: PlannedTraining, report: Progress) -> Iterator[Contender]:
+        """Play one game of an oracle for all rules, and yield a contender for each row."""
+        began = time.perf_counter()
+        rules = RuleGroup(tuple(dict.fromkeys(row.mixing for row in training.rows)))
+        played, progress = self._played(training.learner, rules, "ogd", report)
+        context = game.context_of(played, self.campaign, self.seed, self.folder)
+        size, playing = game.parameters(played, progress), time.perf_counter() - began
+        for row in training.rows:
+            began, rule = time.perf_counter(), RULES[row.mixing]
+            _, *states = replace(played, rule=rule).rule_states(progress.counting)
+            mixture = rule.mixture(states[-1])
+            members = list(mixture.members)
+            if row.re_solved:
+                again = partial(game.solve_again, played, progress, members, context)
+                yield self._chosen(row, context, again).after(began, seconds=playing)
+                continue
+            own = self._loaded("own", bundle_spec(context, game.offered(played, progress, members), mixture.weights))
+            held = [len(rule.members(state)) * size for state in states]
+            course = [(each.step, stored) for each, stored in zip(progress.counting, held, strict=True)]
+            original = [(each.step, (each.number + 1) * size) for each in progress.candidates]
+            yield Contender(row, own, own, course, original).after(began, held[-1], playing)
 
-def learn_frontier(
-    data: Transitions, campaign: Campaign, oracle: str, seed: int, folder: Path, report: Progress
-) -> Contender:
-    """Train one frontier and choose its mixture for the campaign's limits; `tabular` counts instead."""
-    began = time.perf_counter()
-    name = frontier_row(oracle)
-    try:
-        learned = train_frontier.learn(
-            data,
-            campaign.with_train(folds=1),  # all methods learn from the same users
-            oracle,
-            seed,
-            folder=folder,
-            resume=False,
-            report=within(report, 0, 1, f"{name}: "),
-        )
-    except (CampaignError, InfeasibleError) as error:  # too many limits for one network, or none that can be kept
-        return Contender(name, oracle, FRONTIER, None, None, None, error.found, 0, time.perf_counter() - began)
-    spec = bundle_spec(learned.context, learned.chosen.members, learned.chosen.weights)
-    bundle = _loaded(folder / "served", spec)
-    stored, steps = sum(network.num_parameters for network in spec.networks), int(learned.found["steps"])
-    return Contender(
-        name=name,
-        oracle=oracle,
-        rule=FRONTIER,
-        label_days=None,
-        bundle=bundle,
-        learned=bundle,
-        refused=None,
-        stored_parameters=stored,
-        seconds=time.perf_counter() - began,
-        course=[(0, stored), (steps, stored)] if steps else [],
-    )
+    def bisection(self, training: PlannedTraining, report: Progress) -> Contender:
+        """Play one game of an oracle whose λ is found by bisection, and take the one policy that it ends with."""
+        began, (row,) = time.perf_counter(), training.rows
+        try:
+            played, progress = self._played(training.learner, RULES["single-best"], BISECTION, report)
+        except CampaignError as error:  # more than one limit
+            return Contender(replace(row, refused=error.found)).after(began)
+        mixture = played.rule.mixture(progress.rule_state)
+        context = game.context_of(played, self.campaign, self.seed, self.folder)
+        members = game.offered(played, progress, list(mixture.members))
+        own = self._loaded("own", bundle_spec(context, members, mixture.weights))
+        size = game.parameters(played, progress)
+        return Contender(row, own, own, [(0, size), (played.steps, size)]).after(began, size)
 
+    def frontier(self, training: PlannedTraining, report: Progress) -> Contender:
+        """Train one frontier and choose its mixture for the campaign's limits; `tabular` counts instead."""
+        began, (row,) = time.perf_counter(), training.rows
+        once = self.campaign.with_train(folds=1)  # all methods learn from the same users
+        told = within(report, 0, 1, f"{row.name}: ")
+        try:
+            learned = frontier.learn(self.data, once, training.learner, self.seed, self.folder, False, told)
+        except (CampaignError, InfeasibleError) as error:  # too many limits for one network, or none that can be kept
+            return Contender(replace(row, refused=error.found)).after(began)
+        contender = self._chosen(row, learned.context, lambda: learned.chosen)
+        steps, stored = int(learned.found["steps"]), int(contender.row.stored_parameters or 0)
+        course = [(0, stored), (steps, stored)] if steps else []
+        return replace(contender, learned=contender.bundle, course=course).after(began)
 
-def fit_response(
-    data: Transitions, campaign: Campaign, kind: Kind, label_days: int, seed: int, report: Progress
-) -> FittedResponse:
-    """Train a response model of k-day labels, not yet priced."""
-    began = time.perf_counter()
-    model, _ = two_stage.fitted(two_stage.seen_by(kind, data), campaign, kind, label_days, seed, report)
-    return FittedResponse(kind, label_days, model, time.perf_counter() - began)
+    def response(self, kind: Kind, label_days: int, report: Progress) -> FittedResponse:
+        """Train a response model of k-day labels."""
+        began, seen = time.perf_counter(), two_stage.seen_by(kind, self.data)
+        model, _ = two_stage.fitted(seen, self.campaign, kind, label_days, self.seed, report)
+        context = two_stage.context_of(self.data, self.campaign, self.seed, self.folder, seen)
+        policies = two_stage.policies(context, model)
+        return FittedResponse(context, policies, model.num_parameters, time.perf_counter() - began)
 
+    def priced(self, training: PlannedTraining, fitted: FittedResponse) -> Contender:
+        """Price a response model in every state, and choose its mixture for the campaign's limits."""
+        began, (row,) = time.perf_counter(), training.rows
+        contender = self._chosen(row, fitted.context, lambda: choose(fitted.context, fitted.policies))
+        learned = self._loaded("values", fitted.values)
+        return replace(contender, learned=learned).after(began, fitted.stored_parameters, fitted.seconds)
 
-def write_values(data: Transitions, campaign: Campaign, fitting: FittedResponse, seed: int, folder: Path) -> None:
-    """Write a bundle whose Q values are what a response model predicts."""
-    context = two_stage.context_of(data, campaign, seed, folder, two_stage.seen_by(fitting.kind, data))
-    write_bundle(folder, bundle_spec(context, two_stage.policies(context, fitting.model)[:1], np.ones(1)))
+    def _played(
+        self, oracle: str, rule: Rule, multipliers: Literal["ogd", "bisection"], report: Progress
+    ) -> tuple[Game, GameProgress]:
+        """A game on the campaign's limits, after it was played."""
+        by_network = self.campaign.with_train(measured_by="network") if oracle.endswith(NETWORK) else self.campaign
+        learner = oracle.removesuffix(NETWORK)
+        ready = game.set_up(self.data, by_network, rule, learner, self.seed, multipliers=multipliers)
+        ready = replace(ready, keeps_frugal=True)
+        key = checkpoint.key_of(self.data, by_network, multipliers, learner, self.seed)
+        told = within(report, 0, 1, f"{oracle}: ")
+        progress, _ = game.play_through(ready, self.folder / "checkpoints", key, False, told)
+        return ready, progress
 
+    def _chosen(self, row: MethodRow, context: RunContext, choosing: Callable[[], Selection]) -> Contender:
+        """The contender that serves what is chosen, or why nothing is."""
+        try:
+            chosen = choosing()
+        except InfeasibleError as error:
+            return Contender(replace(row, refused=error.found))
+        spec = bundle_spec(context, chosen.members, chosen.weights)
+        stored = float(sum(network.num_parameters for network in spec.networks))
+        return Contender(replace(row, stored_parameters=stored), self._loaded("served", spec))
 
-def price_response(
-    data: Transitions, campaign: Campaign, fitting: FittedResponse, seed: int, folder: Path
-) -> Contender:
-    """Price a response model in every state, and choose its mixture for the campaign's limits."""
-    began = time.perf_counter()
-    context = two_stage.context_of(data, campaign, seed, folder, two_stage.seen_by(fitting.kind, data))
-    offered = two_stage.policies(context, fitting.model)
-    served, refused, _ = _served(context, offered, [])
-    return Contender(
-        name=response_row(fitting.kind, fitting.label_days),
-        oracle=fitting.kind,
-        rule=None,
-        label_days=fitting.label_days,
-        bundle=served,
-        learned=_loaded(folder / "values", bundle_spec(context, offered[:1], np.ones(1))),
-        refused=refused,
-        stored_parameters=fitting.model.num_parameters,
-        seconds=fitting.seconds + time.perf_counter() - began,
-    )
-
-
-def _served(
-    context: RunContext, offered: list[CandidatePolicy], reserve: list[CandidatePolicy]
-) -> tuple[Bundle | None, str | None, int]:
-    """The mixture that keeps the limits, or why none does, and how many parameters are stored for it."""
-    try:
-        chosen = choose(context, offered, reserve)
-    except InfeasibleError as error:
-        return None, error.found, 0
-    spec = bundle_spec(context, chosen.members, chosen.weights)
-    return _loaded(context.folder / "served", spec), None, sum(network.num_parameters for network in spec.networks)
-
-
-def _loaded(folder: Path, spec: BundleSpec) -> Bundle:
-    write_bundle(folder, spec)
-    return load_bundle(folder)
+    def _loaded(self, name: str, spec: BundleSpec) -> Bundle:
+        write_bundle(self.folder / name, spec)
+        return load_bundle(self.folder / name)

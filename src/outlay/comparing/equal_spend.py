@@ -8,8 +8,8 @@ Where the truth is known its value stands beside the estimate (`true_values.py`)
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import cached_property, partial
 from itertools import groupby
 from typing import Any, NamedTuple
@@ -18,10 +18,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from outlay.bundles.decide import Bundle
-from outlay.choosing.constants import ConstantActions
+from outlay.choosing.constants import constants_of
 from outlay.choosing.measure import CHUNK_ROWS, Measure
 from outlay.choosing.window import window_of
-from outlay.comparing.cached_sessions import with_cached_sessions
 from outlay.comparing.true_values import Acts, TrueValues
 from outlay.core.campaign import Campaign
 from outlay.core.looking_back import LagFields
@@ -68,49 +67,37 @@ class MethodEvaluator:
     known: TrueValues | None
 
     @cached_property
-    def days(self) -> tuple[int, ...]:
-        """Spans of totals: the first day, those of the tables, the horizon."""
-        meta = self.campaign.meta
-        own = () if self.window is None else (self.window,)
-        return tuple(sorted({1, *meta.report_days, meta.horizon_days, *own}))
-
-    @cached_property
     def window(self) -> int | None:
         """Days whose means stand in the place of discounted ones, in the truth as in the estimates."""
         return window_of(self.data)
 
-    def _windowed(self, truth: dict[str, float] | None) -> dict[str, float] | None:
-        """The truth with means over the window in the place of discounted ones."""
-        if self.window is None or truth is None:
-            return truth
-        names = ("reward", *(budget.name for budget in self.campaign.budgets))
-        return truth | {name: truth[str(Target(name, self.window))] / self.window for name in names}
+    @cached_property
+    def days(self) -> tuple[int, ...]:
+        """Spans of totals: the first day, those of the tables, the horizon."""
+        meta = self.campaign.meta
+        return tuple(sorted({1, *meta.report_days, meta.horizon_days, self.window or 1}))
 
     def immediate_of_log(self, measure: Measure) -> float:
         """Return what day one costs per user under the log's policy, as observed on *certify* users."""
         seen = observe(measure.panel, days=(1,))
-        name = self.campaign.budgets[self.campaign.money].name
-        return float(seen.value[seen.column(f"{name}@1")])
+        return float(seen.value[seen.column(str(Target(self.campaign.budgets[self.campaign.money].name, 1)))])
 
     def old(self, measure: Measure) -> MethodValues:
         """Return the values of the log's policy."""
-        return MethodValues(measure.old(), None if self.known is None else self._windowed(self.known.old(self.days)))
+        return MethodValues(measure.old(), self._windowed(None if self.known is None else self.known.old(self.days)))
 
     def constants(self, measure: Measure) -> tuple[MethodValues, str] | None:
         """Return the values of the best mixture of constants under the campaign's limits, and its actions in words."""
-        actions = ConstantActions.of(replace(measure, split=SELECT), self.campaign)
-        if actions is None:
+        if (found := constants_of(measure, self.campaign)) is None:
             return None
-        best = actions.best(self.campaign)
+        best, fitted = found
         truth = self._true([partial(_always, action) for action in best.actions], best.weights, None)
-        fitted = combine(measure.constants(best.actions, measure.days), best.weights)
         return MethodValues(fitted, truth), best.words(self.data)
 
     def served(self, measure: Measure) -> MethodValues:
         """Return the values of the mixture that a bundle serves, measured on *certify* users."""
         bundle = measure.served
-        cached = _cached(bundle, measure.lags)
-        members = [partial(_of_member, cached, number) for number in range(len(bundle.members))]
+        members = [partial(bundle.member_actions, number) for number in range(len(bundle.members))]
         truth = self._true(members, bundle.weights, measure.lags)
         return MethodValues(combine(measure.members(), bundle.weights), truth)
 
@@ -127,34 +114,21 @@ class MethodEvaluator:
             None where even the cheapest actions cost more.
         """
         reads = Measure(self.data, CERTIFY, learned)
-        values, spent = self._by_rows(reads.seen, partial(_rewards, learned)), self._by_rows(self.data, costs)
+        values, spent = _by_rows(reads.seen, partial(_rewards, learned)), _by_rows(self.data, costs)
         starts = self.data.users["start_row"][self.data.users_of(SELECT)].astype(np.int64)
         priced = _priced(values(starts), spent(starts), self.data.allowed(starts), most)
         if priced is None:
             return None
-        cached = _cached(learned, reads.lags)
         truth = self._true(
-            [partial(_at_price, cached, costs, price) for price in priced.prices], priced.weights, reads.lags
+            [partial(_at_price, learned, costs, price) for price in priced.prices], priced.weights, reads.lags
         )
-        parts = [measure.policy(actions) for actions in self._actions(measure.panel.rows, values, spent, priced.prices)]
-        return MethodValues(combine(parts, priced.weights), truth)
 
-    def _by_rows(self, data: Transitions, score: Score) -> Callable[[Rows], Floats]:
-        """A score by rows of the log; evaluated once for each distinct state where those are few."""
-        if data.states is not None and data.state is not None:
-            state, of_state = data.state, score(data.states.codes, data.states.numbers)
-            return lambda rows: of_state[state[rows]]
-        return lambda rows: np.concatenate([score(*data.features(block)) for block in _blocks(rows, CHUNK_ROWS)])
+        def chosen(rows: Rows) -> list[Rows]:
+            value, cost, allowed = values(rows), spent(rows), self.data.allowed(rows)
+            return [_greedy(value, cost, price, allowed) for price in priced.prices]
 
-    def _actions(
-        self, rows: Rows, values: Callable[[Rows], Floats], costs: Callable[[Rows], Floats], prices: Sequence[float]
-    ) -> NDArray[np.int64]:
-        """`[L, n]` for L prices."""
-        parts = []
-        for block in _blocks(rows, CHUNK_ROWS):
-            value, cost, allowed = values(block), costs(block), self.data.allowed(block)
-            parts.append([_greedy(value, cost, price, allowed) for price in prices])
-        return np.concatenate(parts, axis=1)
+        actions = np.concatenate([chosen(rows) for rows in _blocks(measure.panel.rows)], axis=1)
+        return MethodValues(combine([measure.policy(each) for each in actions], priced.weights), truth)
 
     def _true(
         self, policies: Sequence[Acts], weights: NDArray[np.float64], lags: LagFields | None
@@ -163,6 +137,13 @@ class MethodEvaluator:
         if self.known is None:
             return None
         return self._windowed(self.known.mixture(policies, weights, lags=lags, days=self.days))
+
+    def _windowed(self, truth: dict[str, float] | None) -> dict[str, float] | None:
+        """The truth with means over the window in the place of discounted ones."""
+        if self.window is None or truth is None:
+            return truth
+        names = ("reward", *(budget.name for budget in self.campaign.budgets))
+        return truth | {name: truth[str(Target(name, self.window))] / self.window for name in names}
 
 
 def day_costs(model: Bundle, money: int) -> Score:
@@ -181,17 +162,16 @@ def day_costs(model: Bundle, money: int) -> Score:
     return costs
 
 
-def _cached(bundle: Bundle, lags: LagFields | None) -> Bundle:
-    """The bundle, with cached sessions where past days are simulated: only then do rows repeat many times."""
-    return bundle if lags is None else with_cached_sessions(bundle)
+def _by_rows(data: Transitions, score: Score) -> Callable[[Rows], Floats]:
+    """A score by rows of the log; evaluated once for each distinct state where those are few."""
+    if data.states is not None and data.state is not None:
+        state, of_state = data.state, score(data.states.codes, data.states.numbers)
+        return lambda rows: of_state[state[rows]]
+    return lambda rows: np.concatenate([score(*data.features(block)) for block in _blocks(rows)])
 
 
 def _always(action: int, codes: Codes, _numbers: Numbers) -> Rows:
     return np.full(len(codes), action, np.int64)
-
-
-def _of_member(bundle: Bundle, number: int, codes: Codes, numbers: Numbers) -> Rows:
-    return bundle.member_actions(number, codes, numbers)
 
 
 def _at_price(learned: Bundle, costs: Score, price: float, codes: Codes, numbers: Numbers) -> Rows:
@@ -235,5 +215,5 @@ def _priced(value: Floats, cost: Floats, allowed: NDArray[np.bool_], most: float
     return PricedPolicies((low, high), np.array([share, 1 - share]))
 
 
-def _blocks(rows: Rows, size: int) -> Iterator[Rows]:
-    return (rows[begin : begin + size] for begin in range(0, len(rows), size))
+def _blocks(rows: Rows) -> list[Rows]:
+    return [rows[begin : begin + CHUNK_ROWS] for begin in range(0, len(rows), CHUNK_ROWS)]

@@ -77,6 +77,16 @@ class MethodRow:
     seconds: float | None = None
     refused: str | None = None
 
+    @property
+    def re_solved(self) -> bool:
+        """Whether it is a rule whose weights were solved again."""
+        return self.rule is not None and self.rule.endswith(RE_SOLVED)
+
+    @property
+    def mixing(self) -> str:
+        """The mixing rule, whose weights may have been solved again; empty where there is none."""
+        return (self.rule or "").removesuffix(RE_SOLVED)
+
     def number(self, target: str, kind: Kind) -> float | None:
         """A figure of the row; None where it is withheld or unknown."""
         figure = self.figures.get(target)

@@ -1,6 +1,6 @@
 """True values of policies, where the campaign was simulated: what a comparison sets beside its estimates.
 
-    known = known_values(campaign, data)           # None where the truth is not known, or does not fit the campaign
+    known = true_values(campaign, data)           # None where the truth is not known, or does not fit the campaign
     known.mixture([policy], np.ones(1), lags=None, days=(1, 7))            # {"reward": …, "reward@7": …, …}
 
 A policy is a function of encoded features. Where the truth is a table (`truth.py`) it is evaluated exactly, or rolled
@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -37,25 +37,6 @@ SHARE_ERROR = 0.1  # standard error of a captured share; with a larger one it is
 
 Acts = Callable[[NDArray[np.int32], NDArray[np.float32]], NDArray[np.int64]]
 """Codes `[n, F]`, numbers `[n, 2·F']` → action indices `[n]`."""
-
-
-class TrueValues(Protocol):
-    """True values of policies of one campaign, by target."""
-
-    def mixture(
-        self, policies: Sequence[Acts], weights: NDArray[np.float64], *, lags: LagFields | None, days: Sequence[int]
-    ) -> dict[str, float] | None:
-        """The value of a sticky mixture of policies; None where it is not known.
-
-        Args:
-            policies: the members.
-            weights: their shares of users.
-            lags: fields of past days that they read after those of the log.
-            days: spans of the totals.
-        """
-
-    def old(self, days: Sequence[int]) -> dict[str, float] | None:
-        """The value of the log's own policy; None where it is not known."""
 
 
 @dataclass(frozen=True)
@@ -82,7 +63,14 @@ class TabularValues:
     def mixture(
         self, policies: Sequence[Acts], weights: NDArray[np.float64], *, lags: LagFields | None, days: Sequence[int]
     ) -> dict[str, float] | None:
-        """See `TrueValues`."""
+        """The value of a sticky mixture of policies by target; None where it is not known.
+
+        Args:
+            policies: the members.
+            weights: their shares of users.
+            lags: fields of past days that they read after those of the log.
+            days: spans of the totals.
+        """
         truth = self.truth
         if not self.shown or (lags is not None and truth.people is None):
             return None
@@ -91,7 +79,7 @@ class TabularValues:
         return mixed([rolled_out(truth, acts, lags, days).value for acts in policies], weights)
 
     def old(self, days: Sequence[int]) -> dict[str, float] | None:
-        """See `TrueValues`; known where the log's propensities are all alike, as uniform draws have them."""
+        """The value of the log's own policy: known where its propensities are all alike, as uniform draws have them."""
         propensity = self.data.propensity
         if propensity is None or np.asarray(self.data.forced).any():
             return None
@@ -118,7 +106,7 @@ class CityValues:
     def mixture(
         self, policies: Sequence[Acts], weights: NDArray[np.float64], *, lags: LagFields | None, days: Sequence[int]
     ) -> dict[str, float] | None:
-        """See `TrueValues`; None for policies that look at past days, which the simulation does not record."""
+        """As for `TabularValues`; None for policies that look at past days, which the simulation does not record."""
         if lags is not None:
             return None
         return self._by_target(
@@ -126,7 +114,7 @@ class CityValues:
         )
 
     def old(self, days: Sequence[int]) -> dict[str, float] | None:
-        """See `TrueValues`."""
+        """The value of the log's own policy."""
         return self._by_target(self.values(None, days=days))
 
     def _city(self, acts: Acts) -> Callable[[pa.Table], NDArray[Any]]:
@@ -147,6 +135,9 @@ class CityValues:
         if simulated.std_error["reward"] > SHARE_ERROR * room:
             return own
         return own | {CAPTURED: self.curve.captured(reward, cost)}
+
+
+TrueValues = TabularValues | CityValues
 
 
 def true_values(campaign: Campaign, data: Transitions, report: Progress = silent) -> TrueValues | None:

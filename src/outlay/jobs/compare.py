@@ -22,14 +22,13 @@ import shutil
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
 from outlay.choosing.measure import Measure
-from outlay.comparing.contenders import NETWORK
 from outlay.comparing.equal_spend import MethodEvaluator
-from outlay.comparing.results import ORIGINAL, Comparison, MethodRow, StoredCount
-from outlay.comparing.seeds import learn_seeds, mean_course, mean_row, yardsticks
-from outlay.comparing.trainings import ORTHOGONAL, TRAINED, PlannedTraining, kept_outcomes, planned
+from outlay.comparing.means import mean_rows, yardsticks
+from outlay.comparing.planned import NETWORK, ORTHOGONAL, planned
+from outlay.comparing.results import Comparison
+from outlay.comparing.seeds import TRAINED, Seeds
 from outlay.comparing.true_values import true_values
 from outlay.core.campaign import Campaign
 from outlay.core.errors import FolderError, LostWorkerError, OutlayError
@@ -104,8 +103,7 @@ def compare(
     if not resume:
         shutil.rmtree(partial, ignore_errors=True)
     elif not partial.is_dir():
-        raise FolderError("there is no unfinished comparison to resume.", file=out,
-                          way_out="Compare without --resume.")  # fmt: skip
+        raise FolderError("there is no unfinished comparison to resume.", file=out, way_out="Compare without --resume.")
     partial.mkdir(parents=True, exist_ok=True)
     try:
         if kind_of(partial / "data") is None:
@@ -117,12 +115,12 @@ def compare(
         evaluator = MethodEvaluator(data, campaign, true_values(campaign, data))
         measure = Measure(data, CERTIFY, None)
         immediate = evaluator.immediate_of_log(measure) if immediate is None else immediate
-        _check_same(partial / TRAINED, {"campaign": campaign.model_dump(mode="json"), "immediate": immediate})
-        known = list(yardsticks(evaluator, measure))
-        learn_seeds(partial, campaign, trainings, seeds, immediate, processes,
-                    within(report, 0.1, 0.95, "learning, "))  # fmt: skip
+        _check_same(partial / TRAINED, campaign, immediate)
+        known = yardsticks(evaluator, measure)
+        learning = Seeds(partial, campaign, trainings, immediate)
+        learning.learn(seeds, processes, within(report, 0.1, 0.95, "learning, "))
         report(0.97, "writing")
-        learned, stored = _means(partial / TRAINED, trainings, seeds, campaign)
+        learned, stored = mean_rows(learning, seeds, measure.panel.clusters)
         comparison = Comparison(
             campaign=campaign.meta.name,
             unit=campaign.meta.unit,
@@ -155,29 +153,13 @@ def compare(
     return comparison
 
 
-def _means(
-    trained: Path, trainings: Sequence[PlannedTraining], seeds: int, campaign: Campaign
-) -> tuple[list[MethodRow], dict[str, tuple[StoredCount, ...]]]:
-    """The rows of all trainings, and the parameters in store by method."""
-    rows: list[MethodRow] = []
-    stored: dict[str, tuple[StoredCount, ...]] = {}
-    for training in trainings:
-        by_seed = [kept_outcomes(trained, training, seed) for seed in range(seeds)]
-        for outcomes in zip(*by_seed, strict=True):
-            rows.append(mean_row(outcomes[0].row, outcomes, campaign))
-            if outcomes[0].course:
-                stored[outcomes[0].row.name] = mean_course([outcome.course for outcome in outcomes])
-            if outcomes[0].original:  # of the first oracle
-                stored.setdefault(ORIGINAL, mean_course([outcome.original for outcome in outcomes]))
-    return rows, stored
-
-
-def _check_same(trained: Path, key: dict[str, Any]) -> None:
+def _check_same(trained: Path, campaign: Campaign, immediate: float) -> None:
     """Check that the trainings kept there belong to this comparison.
 
     Raises:
         FolderError: if they belong to another one.
     """
+    key = {"campaign": campaign.model_dump(mode="json"), "immediate": immediate}
     if kind_of(trained) is None:
         trained.mkdir(exist_ok=True)
         write_manifest(trained, "checkpoint", {"key": key})
@@ -185,8 +167,11 @@ def _check_same(trained: Path, key: dict[str, Any]) -> None:
     made = read_manifest(trained, "checkpoint")["key"]
     differing = [name for name in key if made.get(name) != key[name]]
     if differing:
-        raise FolderError(f"the unfinished comparison was begun with another {' and '.join(differing)}.", file=trained,
-                          way_out="Restore it, or compare without --resume.")  # fmt: skip
+        raise FolderError(
+            f"the unfinished comparison was begun with another {' and '.join(differing)}.",
+            file=trained,
+            way_out="Restore it, or compare without --resume.",
+        )
 
 
 def _check_names(option: str, given: Sequence[str], known: Sequence[str]) -> None:

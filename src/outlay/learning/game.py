@@ -231,12 +231,16 @@ class Game:
             extra = critics.init(fresh_pair(self.data, shape, self.coords.spread, self.seed + 1), self.settings)
         return GameProgress(Player(critics.init(pair, self.settings), extra), np.zeros(len(self.coords.limits)))
 
-    def rule_state(self, counting: list[GameCandidate]) -> Any:
-        """The rule's state: a function of what it saw, so a checkpoint need not contain it."""
-        state = self.rule.init(constraints(self.coords.limits, self.coords.scale, spares=SPARES))
+    def rule_states(self, counting: list[GameCandidate]) -> Iterator[Any]:
+        """The rule's state before the first candidate, and after each: a function of what it saw."""
+        yield (state := self.rule.init(constraints(self.coords.limits, self.coords.scale, spares=SPARES)))
         for candidate in counting:
-            state = self.rule.step(state, candidate.number, candidate.measured)
-        return state
+            yield (state := self.rule.step(state, candidate.number, candidate.measured))
+
+    def rule_state(self, counting: list[GameCandidate]) -> Any:
+        """The last of these states, which a checkpoint therefore need not contain."""
+        *_, last = self.rule_states(counting)
+        return last
 
     def policy(self, pair: QNetwork, multiplier: Vector) -> Policy:
         """The greedy policy of a pair of networks at λ (in reward units per unit of coordinate)."""

@@ -97,28 +97,40 @@ def learn(
     key = checkpoint.key_of(data, campaign, method, oracle, seed)
     if resume:
         checkpoint.refuse_others(folder, 1, key)
-    finished, mixture = _play(game, folder / "checkpoints", key, resume, within(report, 0, 0.95))
+    finished, mixture = play_through(game, folder / "checkpoints", key, resume, within(report, 0, 0.95))
     report(0.95, "measuring the kept members")
     context = context_of(game, campaign, seed, folder)
     numbers = list(dict.fromkeys(mixture.members))
-    spare = list[int]()
-    if not own:
+    if own:
+        chosen = choose(context, offered(game, finished, numbers), weights=own_weights(mixture, numbers))
+    else:
         numbers += [n for n in game.spare if n not in numbers]
-        spare = [n for n in [frugal(finished.counting, game.coords)] if n not in numbers]
-    members, reserve = (offered(game, finished, which) for which in (numbers, spare))
-    chosen = choose(
-        context,
-        members,
-        reserve,
-        weights=own_weights(mixture, numbers) if own else None,
-        alone=rule.FINAL_WEIGHTS == "one policy",
-    )
+        chosen = solve_again(game, finished, numbers, context, alone=rule.FINAL_WEIGHTS == "one policy")
     notes = [WEIGHTS[weights]]
     if np.any(finished.candidates[-1].multiplier >= game.bound * game.multiplier_unit * (1 - 1e-6)):
         notes.append("λ reached its bound λ_max: the limit is close to the least that the log's actions can cost.")
     size = parameters(game, finished)
     found = {**_found(game, finished, size), "weights": weights}
     return Learned(context, chosen, _course(game, finished, size), found, notes)
+
+
+def solve_again(
+    game: Game, progress: GameProgress, numbers: list[int], context: RunContext, *, alone: bool = False
+) -> Selection:
+    """Choose among kept candidates, and the most frugal one where no mixture of them keeps the limits.
+
+    Args:
+        game: with `keeps_frugal`.
+        progress: after the last block.
+        numbers: of the candidates.
+        context: what they share.
+        alone: serve one policy.
+
+    Raises:
+        InfeasibleError: if no policy that was found keeps the limits.
+    """
+    spare = [n for n in [frugal(progress.counting, game.coords)] if n not in numbers]
+    return choose(context, offered(game, progress, numbers), offered(game, progress, spare), alone=alone)
 
 
 def own_weights(mixture: Mixture[int], numbers: Sequence[int]) -> Vector:
@@ -275,10 +287,10 @@ def spread_rows(rows: NDArray[np.int64]) -> NDArray[np.int64]:
     return np.sort(np.random.default_rng(0).choice(rows, SPREAD_ROWS, replace=False))
 
 
-def _play(
+def play_through(
     game: Game, folder: Path, key: dict[str, Any], resume: bool, report: Progress
 ) -> tuple[GameProgress, Mixture[int]]:
-    """Play to the end, with checkpoints."""
+    """Play to the end, with checkpoints in `folder`. Returns what was played and the rule's mixture."""
     start = checkpoint.load_game(folder, game, key) if resume and folder.exists() else game.begin()
     progress, mixture, saved = start, None, time.monotonic()
     blocks = game.steps // game.train.candidate_every
