@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -52,6 +53,23 @@ def test_every_rule_keeps_its_own_weights_and_stands_beside_the_re_solved_ones(
         assert (other.bundle is None) == (other.row.refused is not None)
     assert contenders["single-best"].bundle is not None
     assert len(contenders["single-best"].bundle.members) == 1
+
+
+def test_a_row_alone_is_what_it_is_among_others(habit_data: Transitions, tmp_path: Path) -> None:
+    """The candidate with the most room stands in reserve, though no rule that looks on holds it."""
+    campaign = habit_data.campaign.with_train(min_steps=3000, epochs=0.1, layers=(16, 8), batch=256)
+    game, learning = training("game-ddqn-0"), Learning(habit_data, campaign, 0, tmp_path)
+    rows = [row for row in game.rows if row.re_solved and row.mixing in ("single-best", "lp")]
+    (one,) = learning.rules(replace(game, rows=tuple(rows[:1])), silent)
+    other, _ = learning.rules(replace(game, rows=tuple(rows)), silent)
+    assert one.row.rule == f"single-best{RE_SOLVED}"
+    assert replace(one.row, seconds=None) == replace(other.row, seconds=None)
+    assert one.bundle is not None
+    assert other.bundle is not None
+    assert one.bundle.weights.tolist() == other.bundle.weights.tolist()
+    assert [member["multiplier"] for member in one.bundle.manifest["members"]] == [
+        member["multiplier"] for member in other.bundle.manifest["members"]
+    ]
 
 
 def test_every_rule_is_shown_the_same_game(contenders: dict[str, Contender]) -> None:

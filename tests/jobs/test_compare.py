@@ -129,7 +129,7 @@ def test_the_terminal_prints_a_table_for_each_control_and_what_leads(compared: C
     assert all(line.endswith("estimate [true value], 1 seed") for line in tables)
     heads = [line for line in lines if line.strip().startswith("method")]
     assert all(line.split("   ")[-2:] == ["stored parameters", "training"] for line in heads)
-    assert ["coupon_cost against its limit" in line for line in heads] == [False, True]
+    assert ["against the limit, coupon_cost" in line for line in heads] == [False, True]
     counted = [line for line in lines if line.strip().startswith("frontier, counted")]
     assert len(counted) == 2
     assert not re.search(r"\d%", counted[0])

@@ -199,7 +199,7 @@ def test_a_training_in_folds_does_not_cost_the_checkpoint_of_another(whole: Run,
 
 
 def test_there_must_be_something_to_resume(habit: Habit, tmp_path: Path) -> None:
-    with pytest.raises(FolderError, match=r"no unfinished run to resume\. Train without --resume"):
+    with pytest.raises(FolderError, match=r"no unfinished run to resume\. Leave out --resume"):
         outlay.train(habit.data, tmp_path / "run", resume=True, method="aim-greedy")
     assert list(tmp_path.iterdir()) == []
 

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from outlay.choosing.budget_curve import BudgetCurve, CurveMember, CurvePoint
     from outlay.choosing.run import Run
-    from outlay.comparing.results import Comparison, SeedMean
+    from outlay.comparing.results import Comparison
 
     Method = str
 else:
@@ -363,54 +363,13 @@ def _whole_numbers(option: str, text: str) -> tuple[int, ...]:
 
 def _show_comparison(comparison: Comparison) -> None:
     """A table under each control, and what leads there."""
-    from outlay.comparing.results import CAPTURED, CONTROLS
-    from outlay.pages import comparison_words, words
+    from outlay.comparing.results import CONTROLS
+    from outlay.pages import comparison_table as tables
 
-    c = comparison
-    targets = [
-        *(str(Target("reward", k)) for k in c.report_days),
-        str(Target(c.money, 1)),
-        *(budget.name for budget in c.budgets),
-    ]
-    heads = ["method", *(f"{c.reward_label}, {k} d" for k in c.report_days), f"{c.money}, day one"]
-    shares = [CAPTURED] if any(CAPTURED in row.figures for row in c.rows) else []
-    true = any(figure.truth is not None for row in c.rows for figure in row.figures.values())
-    figures = "estimate ± sd over seeds" if c.seeds > 1 else "estimate"
-    figures += f"{' [true value]' if true else ''}, {c.seeds} seed{'s' if c.seeds > 1 else ''}"
-    limited = "; ".join(f"{budget.name} {words.limit(budget)}" for budget in c.budgets)
-    spends = {"immediate": f"at most {c.immediate:.4g} {c.unit} a user", "total": limited}
-    for control, title in CONTROLS.items():
-        limits = c.limits(control)
-        columns = [f"{b.name}, {words.limit(b) if limits else words.per(b)}" for b in c.budgets]
-        columns += [f"{b.name} against its limit" for b in limits]
-        lines = []
-        for row in c.under(control):
-            cells = [_figure(row.figures.get(target)) for target in targets]
-            cells += [_of_limit(row.figures.get(b.name), b.limit) for b in limits]
-            cells += [" ".join(comparison_words.share(row.figures.get(share))).strip() for share in shares]
-            if not row.figures:
-                cells = [f"– {row.refused}", *[""] * (len(cells) - 1)]
-            stored = None if row.stored_parameters is None else round(row.stored_parameters)
-            lines.append((row.name, *cells, stored, comparison_words.seconds(row.seconds)))
-        table(f"{c.campaign}, {title}: {spends[control]}; {figures}",
-              [*heads, *columns, *shares, "stored parameters", "training"], lines)  # fmt: skip
-        for sentence in (comparison_words.lead(c, control), comparison_words.ties(c, control)):
+    for control in CONTROLS:
+        made = tables.table(comparison, control)
+        heads = ["method", *(f"{head}, {small}" for head, small in made.heads), "stored parameters", "training"]
+        table(tables.title(comparison, control), heads, [line.texts(len(made.heads)) for line in made.lines])
+        for sentence in (tables.lead(comparison, control), tables.ties(comparison, control)):
             if sentence:
                 stdout.print(f"{sentence}.", markup=False, highlight=False)
-
-
-def _figure(figure: SeedMean | None) -> str:
-    if figure is None or figure.value is None:
-        return "–"
-    spread = "" if figure.sd is None else f" ±{figure.sd:.4f}"
-    truth = "" if figure.truth is None else f" [{figure.truth:.4f}]"
-    return f"{figure.value:.4f}{spread}{truth}"
-
-
-def _of_limit(figure: SeedMean | None, limit: float) -> str:
-    """A cost as a share of its limit: the true one where it is known."""
-    from outlay.pages.comparison_words import of_limit
-
-    if figure is None:
-        return "–"
-    return of_limit(figure.value, limit) if figure.truth is None else f"{of_limit(figure.truth, limit)} true"

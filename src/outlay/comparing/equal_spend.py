@@ -45,13 +45,6 @@ class MethodValues(NamedTuple):
     truth: dict[str, float] | None
 
 
-class PricedPolicies(NamedTuple):
-    """One λ-policy, or two with neighbouring λ mixed so that day one costs exactly what it may."""
-
-    prices: tuple[float, ...]
-    weights: NDArray[np.float64]
-
-
 @dataclass(frozen=True)
 class MethodEvaluator:
     """Measures all methods of one comparison alike.
@@ -119,16 +112,15 @@ class MethodEvaluator:
         priced = _priced(values(starts), spent(starts), self.data.allowed(starts), most)
         if priced is None:
             return None
-        truth = self._true(
-            [partial(_at_price, learned, costs, price) for price in priced.prices], priced.weights, reads.lags
-        )
+        prices, weights = priced
+        truth = self._true([partial(_at_price, learned, costs, price) for price in prices], weights, reads.lags)
 
         def chosen(rows: Rows) -> list[Rows]:
             value, cost, allowed = values(rows), spent(rows), self.data.allowed(rows)
-            return [_greedy(value, cost, price, allowed) for price in priced.prices]
+            return [_greedy(value, cost, price, allowed) for price in prices]
 
         actions = np.concatenate([chosen(rows) for rows in _blocks(measure.panel.rows)], axis=1)
-        return MethodValues(combine([measure.policy(each) for each in actions], priced.weights), truth)
+        return MethodValues(combine([measure.policy(each) for each in actions], weights), truth)
 
     def _true(
         self, policies: Sequence[Acts], weights: NDArray[np.float64], lags: LagFields | None
@@ -193,15 +185,21 @@ def _greedy(value: Floats, cost: Floats, price: float, allowed: NDArray[np.bool_
     return action
 
 
-def _priced(value: Floats, cost: Floats, allowed: NDArray[np.bool_], most: float) -> PricedPolicies | None:
-    """Find λ by bisection: spend falls as λ rises."""
+def _priced(
+    value: Floats, cost: Floats, allowed: NDArray[np.bool_], most: float
+) -> tuple[list[float], NDArray[np.float64]] | None:
+    """Find λ by bisection, as spend falls when λ rises: `[k]` prices and weights with which day one costs `most`.
+
+    One price where nothing has to be saved, else two that are neighbours; None where even the cheapest actions cost
+    more.
+    """
 
     def spend(price: float) -> float:
         action = _greedy(value, cost, price, allowed)
         return float(np.take_along_axis(cost, action[:, None], axis=1).mean(dtype=np.float64))
 
     if spend(0.0) <= most:
-        return PricedPolicies((0.0,), np.ones(1))
+        return [0.0], np.ones(1)
     if np.where(allowed, cost, np.inf).min(axis=1).mean(dtype=np.float64) > most:
         return None
     low, high = 0.0, 1.0
@@ -212,7 +210,7 @@ def _priced(value: Floats, cost: Floats, allowed: NDArray[np.bool_], most: float
         low, high = (middle, high) if spend(middle) > most else (low, middle)
     over, within = spend(low), spend(high)
     share = (most - within) / (over - within) if over > within else 0.0
-    return PricedPolicies((low, high), np.array([share, 1 - share]))
+    return [low, high], np.array([share, 1 - share])
 
 
 def _blocks(rows: Rows) -> list[Rows]:

@@ -121,7 +121,28 @@ class Seeds:
             contenders = _learned(learning, training, fitted, told)
             for contender in contenders:
                 outcomes += _measured(evaluator, contender, costs, self.most)
-            _keep(self._place(training, seed), outcomes)
+            self.keep(training, seed, outcomes)
+
+    def keep(self, training: PlannedTraining, seed: int, outcomes: Sequence[SeedOutcome]) -> None:
+        """Write the outcomes of a finished training."""
+        with new_folder(self._place(training, seed)) as temporary:
+            entries = []
+            for number, outcome in enumerate(outcomes):
+                kept = KeptOutcome(outcome.row, outcome.course, outcome.original)
+                if outcome.values is not None:
+                    fitted, truth = outcome.values
+                    kept = replace(kept, targets=fitted.targets, withheld=fitted.withheld, truth=truth)
+                    np.savez(
+                        temporary / f"{number}.npz",
+                        value=fitted.value,
+                        influence=fitted.influence.astype(np.float32),
+                        mass=fitted.mass.astype(np.float32),
+                        unsupported=fitted.unsupported,
+                        daily=fitted.daily,
+                    )
+                entries.append(kept)
+            (temporary / ENTRIES).write_bytes(KEPT.dump_json(entries))
+            write_manifest(temporary, "rows", {})
 
     def outcomes(self, training: PlannedTraining, seed: int, clusters: Clusters | None = None) -> list[SeedOutcome]:
         """Read the outcomes of a finished training; `clusters` are those of the users that it was measured on."""
@@ -186,24 +207,3 @@ def _measured(evaluator: MethodEvaluator, contender: Contender, costs: Score, mo
 
 def _entries(place: Path) -> list[KeptOutcome]:
     return KEPT.validate_json((place / ENTRIES).read_bytes())
-
-
-def _keep(place: Path, outcomes: Sequence[SeedOutcome]) -> None:
-    with new_folder(place) as temporary:
-        entries = []
-        for number, outcome in enumerate(outcomes):
-            kept = KeptOutcome(outcome.row, outcome.course, outcome.original)
-            if outcome.values is not None:
-                fitted, truth = outcome.values
-                kept = replace(kept, targets=fitted.targets, withheld=fitted.withheld, truth=truth)
-                np.savez(
-                    temporary / f"{number}.npz",
-                    value=fitted.value,
-                    influence=fitted.influence.astype(np.float32),
-                    mass=fitted.mass.astype(np.float32),
-                    unsupported=fitted.unsupported,
-                    daily=fitted.daily,
-                )
-            entries.append(kept)
-        (temporary / ENTRIES).write_bytes(KEPT.dump_json(entries))
-        write_manifest(temporary, "rows", {})

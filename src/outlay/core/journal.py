@@ -21,7 +21,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from outlay.core.errors import FolderError, LostWorkerError
+from outlay.core.errors import FolderError, LostWorkerError, OutlayError
 from outlay.core.files import check_replaceable, partial_of, put_in_place
 from outlay.core.machine import DISK, disk_way_out
 
@@ -119,6 +119,37 @@ def resumable_folder(path: Path, about: dict[str, Any]) -> Iterator[tuple[Path, 
         yield folder, journal
         journal.path.unlink()
         put_in_place(folder, path)
+
+
+@contextmanager
+def partial_folder(path: Path, kind: str, *, resume: bool) -> Iterator[Path]:
+    """A new folder beside `path` to make it in, or with `resume` the one that an unfinished run of the block left.
+
+    It stays where the block is cut off, and where it was resumed, which may only have met a wrong option; after any
+    other error it is removed, as the same input would fail again.
+
+    Args:
+        path: what is made.
+        kind: of thing it is: `run`, `comparison`.
+        resume: whether to go on.
+
+    Raises:
+        FolderError: if there is nothing to go on with.
+    """
+    folder = partial_of(path)
+    if not resume:
+        shutil.rmtree(folder, ignore_errors=True)
+    elif not folder.is_dir():
+        raise FolderError(f"there is no unfinished {kind} to resume.", file=path, way_out="Leave out --resume.")
+    for left_over in folder.glob(".*.tmp"):  # of a process that was killed while writing
+        shutil.rmtree(left_over, ignore_errors=True)
+    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        yield folder
+    except OutlayError as error:
+        if not resume and not isinstance(error, LostWorkerError) and disk_way_out(error) is None:
+            shutil.rmtree(folder, ignore_errors=True)
+        raise
 
 
 @contextmanager

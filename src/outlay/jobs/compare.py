@@ -31,17 +31,17 @@ from outlay.comparing.results import Comparison
 from outlay.comparing.seeds import TRAINED, Seeds
 from outlay.comparing.true_values import true_values
 from outlay.core.campaign import Campaign
-from outlay.core.errors import FolderError, LostWorkerError, OutlayError
+from outlay.core.errors import FolderError, OutlayError
 from outlay.core.files import (
     check_replaceable,
     kind_of,
     new_file,
-    partial_of,
     put_in_place,
     read_manifest,
     write_json,
     write_manifest,
 )
+from outlay.core.journal import partial_folder
 from outlay.core.progress import Progress, silent, within
 from outlay.core.transitions import CERTIFY, Transitions
 from outlay.jobs.prepare import prepare
@@ -99,13 +99,7 @@ def compare(
     out = Path(out)
     check_replaceable(out, "comparison")
     campaign = source if isinstance(source, Campaign) else Campaign.load(source)
-    partial = partial_of(out)
-    if not resume:
-        shutil.rmtree(partial, ignore_errors=True)
-    elif not partial.is_dir():
-        raise FolderError("there is no unfinished comparison to resume.", file=out, way_out="Compare without --resume.")
-    partial.mkdir(parents=True, exist_ok=True)
-    try:
+    with partial_folder(out, "comparison", resume=resume) as partial:
         if kind_of(partial / "data") is None:
             prepare(campaign, partial / "data", threads=threads, progress=within(report, 0, 0.05))
         data = Transitions.open(partial / "data")
@@ -143,12 +137,6 @@ def compare(
             temporary.write_text(render(comparison), encoding="utf-8")
         write_manifest(partial, "comparison", {"campaign": campaign.meta.name, "seeds": seeds})
         put_in_place(partial, out)
-    except LostWorkerError:
-        raise
-    except OutlayError:
-        if not resume:  # the same input would fail again; a comparison to be resumed may only have met a wrong option
-            shutil.rmtree(partial, ignore_errors=True)
-        raise
     report(1.0, "done")
     return comparison
 

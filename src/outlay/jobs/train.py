@@ -11,7 +11,6 @@ users are not touched here.
 
 from __future__ import annotations
 
-import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Literal
@@ -22,9 +21,9 @@ from outlay.choosing.measure import Measure
 from outlay.choosing.reserve import check_stated, unpriced_of
 from outlay.choosing.run import ESTIMATES, Run
 from outlay.core.campaign import Campaign
-from outlay.core.errors import FolderError, LogError, LostWorkerError, OutlayError
-from outlay.core.files import check_replaceable, kind_of, partial_of, put_in_place
-from outlay.core.machine import disk_way_out
+from outlay.core.errors import FolderError, LogError, OutlayError
+from outlay.core.files import check_replaceable, kind_of, put_in_place
+from outlay.core.journal import partial_folder
 from outlay.core.progress import Progress, silent, within
 from outlay.core.reserves import WAY_OUT, unpriced_words
 from outlay.core.transitions import LEARN, SPLITS, Transitions
@@ -104,27 +103,11 @@ def train(
                           way_out="Give another --out, or --overwrite to replace it.")  # fmt: skip
     if not isinstance(source, Campaign) and Path(source).resolve().is_relative_to(out.resolve()):
         raise FolderError("lies in the folder that the run is to replace.", file=source, way_out="Give another --out.")
-    partial = partial_of(out)
-    if not resume:
-        shutil.rmtree(partial, ignore_errors=True)
-    elif not partial.is_dir():
-        raise FolderError("there is no unfinished run to resume.", file=out, way_out="Train without --resume.")
-    for left_over in partial.glob(".*.tmp"):  # of a run that was killed while writing
-        shutil.rmtree(left_over, ignore_errors=True)
-    partial.mkdir(parents=True, exist_ok=True)
-
-    try:
+    with partial_folder(out, "run", resume=resume) as partial:
         return _train(
             source, out, partial, method, oracle, response or "deepfm", label_days or 1, preset, folds, seed, resume,
             threads, workers, screening, report,
         )  # fmt: skip
-    except LostWorkerError:
-        raise
-    except OutlayError as error:
-        # The same input would fail again, unless the disk was full; a run to be resumed may have met a wrong option.
-        if not resume and disk_way_out(error) is None:
-            shutil.rmtree(partial, ignore_errors=True)
-        raise
 
 
 def _preset(source: str | Path | Campaign, given: str | None) -> str | None:

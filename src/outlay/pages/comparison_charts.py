@@ -12,7 +12,7 @@ from dataclasses import asdict
 
 import altair as alt
 
-from outlay.comparing.results import ORIGINAL, RE_SOLVED, MethodRow, StoredCount
+from outlay.comparing.results import ORIGINAL, MethodRow, StoredCount
 from outlay.core.campaign import BudgetLimit
 from outlay.core.target import Target
 from outlay.pages import words
@@ -80,7 +80,7 @@ def plane(rows: Sequence[MethodRow], budget: BudgetLimit, reward: str, horizon: 
         reward_value = row.number(str(Target("reward", horizon)) if per_user else "reward", "value")
         cost = row.number(budget.name, "value")
         if reward_value is not None and cost is not None:
-            data.append({"method": _short(row), "family": family(row), "rule": _rule(row) or row.group,
+            data.append({"method": _short(row), "family": family(row), "rule": row.mixing or row.group,
                          "reward": reward_value, "cost": cost})  # fmt: skip
     framed = [d for d in data if d["rule"] != "log"]  # an old policy far away must not squeeze the methods
     if not framed:
@@ -171,9 +171,4 @@ def _colors(rows: Sequence[MethodRow]) -> dict[str, str]:
 
 
 def _rules(rows: Sequence[MethodRow]) -> list[str]:
-    return list(dict.fromkeys(rule for row in rows if (rule := _rule(row))))
-
-
-def _rule(row: MethodRow) -> str:
-    """The name of the mixing rule, also where its weights were solved again."""
-    return (row.rule or "").removesuffix(RE_SOLVED)
+    return list(dict.fromkeys(rule for row in rows if (rule := row.mixing)))
