@@ -116,7 +116,7 @@ def _rules_and_oracles(
     rows: Sequence[MethodRow], limits: Sequence[BudgetLimit], days: int
 ) -> Iterator[Ordering | None]:
     """AIM-greedy ≥ single-best ≥ AIM-mean of every oracle, AIM-greedy ≥ bisection, and BCQ ≥ EDRR ≥ DDQN by rule."""
-    at = {(row.oracle, row.rule): row for row in rows if row.group == "rl" and _has_own_weights(row.rule)}
+    at = {(row.oracle, row.rule): row for row in rows if row.group == "rl" and _has_own_weights(row)}
     oracles, rules = (dict.fromkeys(part) for part in zip(*at, strict=True)) if at else ({}, {})
     chains = [[(oracle, rule) for rule in ("aim-greedy", "single-best", "aim-mean")] for oracle in oracles]
     chains += [[(oracle, rule) for rule in ("aim-greedy", "bisection")] for oracle in oracles]
@@ -126,9 +126,9 @@ def _rules_and_oracles(
             yield _ordered(one, other, limits, days)
 
 
-def _has_own_weights(rule: str | None) -> bool:
+def _has_own_weights(row: MethodRow) -> bool:
     """Whether it is a mixing rule with the weights that it found."""
-    return rule is not None and rule != "frontier" and not rule.endswith(RE_SOLVED)
+    return row.rule is not None and row.rule != "frontier" and not row.re_solved
 
 
 def _frontiers(rows: Sequence[MethodRow], limits: Sequence[BudgetLimit], days: int) -> Iterator[Ordering | None]:

@@ -53,8 +53,13 @@ def test_a_difference_within_two_deviations_is_a_tie() -> None:
 
 
 def test_the_report_days_decide_which_claims_are_made_and_the_last_one_orders_the_rules() -> None:
-    rows = [row("DeepFM, 1-day label", 5.0), row("DeepFM, 3-day label", 5.0), row("DIN, 7-day label", 5.0),
-            row("BCQ, lp", 5.2), row("EDRR, lp", 5.1)]  # fmt: skip
+    rows = [
+        row("DeepFM, 1-day label", 5.0),
+        row("DeepFM, 3-day label", 5.0),
+        row("DIN, 7-day label", 5.0),
+        row("BCQ, lp", 5.2),
+        row("EDRR, lp", 5.1),
+    ]
     found = orderings(rows, [], (3, 1))
     assert [(one.claim, one.verdict) for one in found] == [
         ("looking ahead below 1-day labels over 1 day", "does not hold"),
@@ -71,9 +76,16 @@ def test_the_frontier_is_held_against_aim_greedy_of_its_oracle_under_the_limits_
         made = row(f"frontier, {name}", value, **more)
         return replace(made, oracle={"counted": "tabular"}.get(name, name), rule="frontier")
 
-    rows = [row("BCQ, aim-greedy", 5.1), row("EDRR, aim-greedy", 5.0), row("DeepFM, 1-day label", 4.9),
-            row("BCQ, aim-greedy, re-solved", 5.15), row("EDRR, aim-greedy, re-solved", 5.05),
-            frontier("bcq", 5.2), frontier("edrr", 4.95), frontier("counted", 5.3)]  # fmt: skip
+    rows = [
+        row("BCQ, aim-greedy", 5.1),
+        row("EDRR, aim-greedy", 5.0),
+        row("DeepFM, 1-day label", 4.9),
+        row("BCQ, aim-greedy, re-solved", 5.15),
+        row("EDRR, aim-greedy, re-solved", 5.05),
+        frontier("bcq", 5.2),
+        frontier("edrr", 4.95),
+        frontier("counted", 5.3),
+    ]
     found = orderings(rows, [COST], (7,))
     assert [(one.claim, one.verdict) for one in found] == [
         ("looking ahead above 1-day labels over 7 days", "holds"),
@@ -109,8 +121,12 @@ def test_truth_on_one_side_only_is_not_mixed_with_an_estimate() -> None:
 
 def test_the_best_of_a_side_is_sought_among_numbers_of_one_kind() -> None:
     """DIN has no truth, so its side and the other are ranked by the estimate, whatever the truths are."""
-    rows = [row("BCQ, lp", 5.0, truth=5.5), row("EDRR, lp", 5.1, truth=4.0),
-            row("DeepFM, 7-day label", 4.9, truth=9.0), row("DIN, 7-day label", 4.95)]  # fmt: skip
+    rows = [
+        row("BCQ, lp", 5.0, truth=5.5),
+        row("EDRR, lp", 5.1, truth=4.0),
+        row("DeepFM, 7-day label", 4.9, truth=9.0),
+        row("DIN, 7-day label", 4.95),
+    ]
     said = by_claim(rows)["looking ahead above 7-day labels over 7 days"]
     assert (said.first, said.second, said.kind, said.verdict) == ("EDRR, lp", "DIN, 7-day label", "value", "holds")
 

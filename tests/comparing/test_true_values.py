@@ -112,7 +112,7 @@ def test_shares_of_the_optimum_are_those_of_the_policy_on_raw_features(city: Pat
         (ACTIONS, f'{ACTIONS}\nstart = "latest"'),
     ],
     ids=["another cost", "another reward", "other starts"],
-)  # fmt: skip
+)
 def test_a_campaign_that_is_not_the_city_s_any_more_has_no_known_truth(
     change: tuple[str, str], city: Path, tmp_path: Path
 ) -> None:

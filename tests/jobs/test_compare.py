@@ -47,8 +47,12 @@ def compared(tmp_path_factory: pytest.TempPathFactory) -> Compared:
     """A campaign with a total per user over five days, reported after one and three, with the truth beside it."""
     path = outlay.simulate("habit", tmp_path_factory.mktemp("user") / "campaign", users=8000, seed=1)
     text = path.read_text()
-    changes = {"at_most = 2.2 ": "at_most = 10 ", 'per = "decision"': 'per = "user"',
-               "horizon_days = 7": "horizon_days = 5", "report_days = [1, 3, 7]": "report_days = [1, 3]"}  # fmt: skip
+    changes = {
+        "at_most = 2.2 ": "at_most = 10 ",
+        'per = "decision"': 'per = "user"',
+        "horizon_days = 7": "horizon_days = 5",
+        "report_days = [1, 3, 7]": "report_days = [1, 3]",
+    }
     for old, new in changes.items():
         assert old in text
         text = text.replace(old, new)
@@ -65,9 +69,23 @@ def compared(tmp_path_factory: pytest.TempPathFactory) -> Compared:
         patch.setattr(job, "compare", kept)
         said = CliRunner().invoke(
             app,
-            ["compare", str(path), "--out", str(out), "--seeds", "1", "--label-days", "1",
-             "--oracles", "bcq", "--responses", "deepfm", "--immediate", "2.5"],
-        )  # fmt: skip
+            [
+                "compare",
+                str(path),
+                "--out",
+                str(out),
+                "--seeds",
+                "1",
+                "--label-days",
+                "1",
+                "--oracles",
+                "bcq",
+                "--responses",
+                "deepfm",
+                "--immediate",
+                "2.5",
+            ],
+        )
     assert said.exit_code == 0, said.output
     return Compared(asked, found[0], said, out)
 
@@ -100,12 +118,18 @@ def test_a_limit_per_user_is_shown_in_its_own_unit_in_estimate_and_in_truth(comp
             assert row.seconds is not None
             assert row.seconds > 0
     assert {"frontier, bcq ≥ BCQ, aim-greedy, re-solved", "frontier, counted ≥ frontier, bcq"} <= {
-        one.claim for one in judged if one.control == "total"}  # fmt: skip
+        one.claim for one in judged if one.control == "total"
+    }
     assert list(found.stored)[-1] == "frontier, bcq", "the counted one takes no steps"
     assert [at.mean for at in found.stored["frontier, bcq"]] == [
-        next(row.stored_parameters for row in found.rows if row.name == "frontier, bcq")] * 2  # fmt: skip
+        next(row.stored_parameters for row in found.rows if row.name == "frontier, bcq")
+    ] * 2
     assert sorted(path.name for path in out.iterdir()) == [
-        "comparison.html", "comparison.json", "data", "manifest.json"]  # fmt: skip
+        "comparison.html",
+        "comparison.json",
+        "data",
+        "manifest.json",
+    ]
     assert not any(one.proven for one in judged)
     assert msgspec.json.decode((out / "comparison.json").read_bytes(), type=Comparison) == found
     page = (out / "comparison.html").read_text(encoding="utf-8")
@@ -116,8 +140,12 @@ def test_a_limit_per_user_is_shown_in_its_own_unit_in_estimate_and_in_truth(comp
 def test_the_terminal_prints_a_table_for_each_control_and_what_leads(compared: Compared) -> None:
     options = {name: compared.asked[name] for name in ("seeds", "immediate", "label_days", "oracles", "responses")}
     assert options == {
-        "seeds": 1, "immediate": 2.5, "label_days": (1,), "oracles": ("bcq",), "responses": ("deepfm",),
-    }  # fmt: skip
+        "seeds": 1,
+        "immediate": 2.5,
+        "label_days": (1,),
+        "oracles": ("bcq",),
+        "responses": ("deepfm",),
+    }
     lines = compared.said.stdout.splitlines()
     tables = [line for line in lines if line.startswith("habit, ")]
     assert [line.partition(":")[0] for line in tables] == [
@@ -143,11 +171,25 @@ def test_the_terminal_prints_a_table_for_each_control_and_what_leads(compared: C
 def test_rows_are_chosen_by_name_and_bring_only_their_trainings() -> None:
     every = planned(("bcq", "bcq+network", "orthogonal"), ("deepfm", "din"), (1, 7), counted=True, wanted=None)
     assert [one.name for one in every] == [
-        "response-deepfm-1", "response-deepfm-7", "response-din-1", "response-din-7", "game-bcq-0",
-        "game-bcq+network-0", "bisection-bcq-0", "bisection-bcq+network-0", "frontier-bcq-0",
-        "frontier-orthogonal-0", "frontier-tabular-0"]  # fmt: skip
-    some = planned(("bcq", "orthogonal"), ("deepfm", "din"), (1, 7), counted=True,
-                   wanted=("bcq, AIM-*", "frontier, o*", "DIN, 7-day label"))  # fmt: skip
+        "response-deepfm-1",
+        "response-deepfm-7",
+        "response-din-1",
+        "response-din-7",
+        "game-bcq-0",
+        "game-bcq+network-0",
+        "bisection-bcq-0",
+        "bisection-bcq+network-0",
+        "frontier-bcq-0",
+        "frontier-orthogonal-0",
+        "frontier-tabular-0",
+    ]
+    some = planned(
+        ("bcq", "orthogonal"),
+        ("deepfm", "din"),
+        (1, 7),
+        counted=True,
+        wanted=("bcq, AIM-*", "frontier, o*", "DIN, 7-day label"),
+    )
     assert [(one.name, tuple(row.name for row in one.rows)) for one in some] == [
         ("response-din-7", ("DIN, 7-day label",)),
         ("game-bcq-0", ("BCQ, aim-mean", "BCQ, aim-mean, re-solved", "BCQ, aim-greedy", "BCQ, aim-greedy, re-solved")),
@@ -188,7 +230,11 @@ def test_an_interrupted_comparison_goes_on_and_ends_as_if_nothing_had_happened(
     resumed = compare(small, tmp_path / "out", resume=True, **options)
     assert len(learned) == 3, "the first seed's game is not played again"
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == [
-        "comparison.html", "comparison.json", "data", "manifest.json"]  # fmt: skip
+        "comparison.html",
+        "comparison.json",
+        "data",
+        "manifest.json",
+    ]
 
     def told(found: Comparison) -> list[Any]:
         return [replace(row, seconds=None) for row in found.rows]
@@ -196,7 +242,10 @@ def test_an_interrupted_comparison_goes_on_and_ends_as_if_nothing_had_happened(
     assert told(resumed) == told(whole)
     assert resumed.stored == whole.stored
     assert [row.name for row in whole.rows if row.control == "total"][1:] == [
-        "DeepFM, 1-day label", "BCQ, single-best", "frontier, counted"]  # fmt: skip
+        "DeepFM, 1-day label",
+        "BCQ, single-best",
+        "frontier, counted",
+    ]
     (course,) = [course for name, course in whole.stored.items() if name == "BCQ, single-best"]
     assert course[-1].sd is not None, "two seeds have a spread"
     with pytest.raises(FolderError, match="no unfinished comparison"):

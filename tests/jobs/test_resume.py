@@ -97,8 +97,14 @@ def way(request: pytest.FixtureRequest) -> tuple[Any, Any, str]:
 def whole(way: tuple[Any, Any, str], habit: Habit, tmp_path_factory: pytest.TempPathFactory) -> Run:
     """The training that is killed, uninterrupted; shared, so only read it."""
     method, oracle, _ = way
-    return outlay.train(habit.data, tmp_path_factory.mktemp("whole") / "run", seed=2, method=method, oracle=oracle,
-                        folds=folds_of(method))  # fmt: skip
+    return outlay.train(
+        habit.data,
+        tmp_path_factory.mktemp("whole") / "run",
+        seed=2,
+        method=method,
+        oracle=oracle,
+        folds=folds_of(method),
+    )
 
 
 @pytest.fixture(scope="module")
@@ -106,8 +112,23 @@ def killed(way: tuple[Any, Any, str], habit: Habit, tmp_path_factory: pytest.Tem
     """Killed (kill -9) after 7 of 20 blocks."""
     method, oracle, text = way
     out = tmp_path_factory.mktemp("killed") / "run"
-    command = [sys.executable, "-c", SLOW, "train", str(habit.data), "--out", str(out), "--seed", "2", "--method",
-               method, "--oracle", oracle, "--quiet", *(["--folds", "1"] if method == "frontier" else [])]  # fmt: skip
+    command = [
+        sys.executable,
+        "-c",
+        SLOW,
+        "train",
+        str(habit.data),
+        "--out",
+        str(out),
+        "--seed",
+        "2",
+        "--method",
+        method,
+        "--oracle",
+        oracle,
+        "--quiet",
+        *(["--folds", "1"] if method == "frontier" else []),
+    ]
     process = subprocess.Popen(command)
     try:
         wait_for(out.with_name(".run.partial") / "checkpoints" / "progress.json", process, text)
@@ -133,8 +154,15 @@ def test_a_wrong_option_does_not_cost_the_checkpoint(killed: Killed, habit: Habi
     out, other = killed.folder, {"aim-greedy": "frontier", "frontier": "lp"}[killed.method]
     before = sorted(out.parent.rglob("*"))
     with pytest.raises(FolderError, match="made with another seed"):
-        outlay.train(habit.data, out, seed=3, resume=True, method=killed.method, oracle=killed.oracle,
-                     folds=folds_of(killed.method))  # fmt: skip
+        outlay.train(
+            habit.data,
+            out,
+            seed=3,
+            resume=True,
+            method=killed.method,
+            oracle=killed.oracle,
+            folds=folds_of(killed.method),
+        )
     with pytest.raises(FolderError, match="made with another method, oracle"):
         outlay.train(habit.data, out, seed=2, method=other, oracle="ddqn", resume=True)
     assert sorted(out.parent.rglob("*")) == before
@@ -144,8 +172,15 @@ def test_other_limits_on_the_same_log_are_another_training(killed: Killed, habit
     """The columns are the same, and so is their hash; the limit is not."""
     outlay.prepare(habit.changed(tmp_path, ("at_most = 2.2", "at_most = 3.0")), tmp_path / "data")
     with pytest.raises(FolderError, match="made with another campaign"):
-        outlay.train(tmp_path / "data", killed.folder, seed=2, resume=True, method=killed.method, oracle=killed.oracle,
-                     folds=folds_of(killed.method))  # fmt: skip
+        outlay.train(
+            tmp_path / "data",
+            killed.folder,
+            seed=2,
+            resume=True,
+            method=killed.method,
+            oracle=killed.oracle,
+            folds=folds_of(killed.method),
+        )
 
 
 def arrays(folder: Path) -> dict[str, NDArray[Any]]:
@@ -164,9 +199,15 @@ def test_resume_ends_where_an_uninterrupted_training_ends(killed: Killed, whole:
     left_over.mkdir()
     calls: list[str] = []
     resumed = outlay.train(
-        habit.data, out, seed=2, resume=True, progress=lambda _, text: calls.append(text), method=method, oracle=oracle,
+        habit.data,
+        out,
+        seed=2,
+        resume=True,
+        progress=lambda _, text: calls.append(text),
+        method=method,
+        oracle=oracle,
         folds=folds_of(method),
-    )  # fmt: skip
+    )
     assert calls[0] == "800 of 2000 steps"  # it did go on, and did not start anew
     assert [path.name for path in out.parent.iterdir()] == ["run"]
     assert not (out / left_over.name).exists()
@@ -220,8 +261,16 @@ def test_a_checkpoint_of_the_last_step_is_finished_without_a_step(
     shutil.copytree(whole.folder / "checkpoints", tmp_path / ".run.partial" / "checkpoints")
     trained = json.loads((tmp_path / ".run.partial" / "checkpoints" / "progress.json").read_text())["seconds"]
     calls: list[str] = []
-    again = outlay.train(habit.data, tmp_path / "run", seed=2, resume=True, method=method, oracle=oracle,
-                         folds=folds_of(method), progress=lambda _, text: calls.append(text))  # fmt: skip
+    again = outlay.train(
+        habit.data,
+        tmp_path / "run",
+        seed=2,
+        resume=True,
+        method=method,
+        oracle=oracle,
+        folds=folds_of(method),
+        progress=lambda _, text: calls.append(text),
+    )
     assert not any("steps" in text for text in calls)
     assert again.manifest["members"] == whole.manifest["members"]
     assert again.manifest["seconds"] >= trained > 0
@@ -250,8 +299,23 @@ def test_a_changed_campaign_file_is_not_resumed(habit: Habit, tmp_path: Path) ->
 def test_ctrl_c_promises_what_resume_keeps(habit: Habit, tmp_path: Path) -> None:
     """A real process: there is a checkpoint, and the training goes on from it."""
     out, (method, oracle, text) = tmp_path / "run", next(iter(WAYS.values()))
-    command = [sys.executable, "-c", SLOW, "train", str(habit.data), "--out", str(out), "--seed", "2", "--method",
-               method, "--oracle", oracle, "--quiet", *(["--folds", "1"] if method == "frontier" else [])]  # fmt: skip
+    command = [
+        sys.executable,
+        "-c",
+        SLOW,
+        "train",
+        str(habit.data),
+        "--out",
+        str(out),
+        "--seed",
+        "2",
+        "--method",
+        method,
+        "--oracle",
+        oracle,
+        "--quiet",
+        *(["--folds", "1"] if method == "frontier" else []),
+    ]
     process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
     wait_for(out.with_name(".run.partial") / "checkpoints" / "progress.json", process, text)
     process.send_signal(signal.SIGINT)

@@ -21,10 +21,13 @@ def found(budgets: int = 1, *, seeds: int = 3, truth: bool = True) -> Comparison
     def figure(value: float, width: float, sd: float | None, *, known: bool = True) -> SeedMean:
         near = value + width * float(rng.normal()) / 3
         return SeedMean(
-            near, near - width, near + width, sd if seeds > 1 else None,
+            near,
+            near - width,
+            near + width,
+            sd if seeds > 1 else None,
             truth=value if truth and known else None,
             truth_sd=sd / 2 if truth and known and sd is not None and seeds > 1 else None,
-        )  # fmt: skip
+        )
 
     def row(name: str, group: str, control: str, gain: float, **more: Any) -> MethodRow:
         sd = None if group in ("log", "constant") else 0.01
@@ -57,8 +60,12 @@ def found(budgets: int = 1, *, seeds: int = 3, truth: bool = True) -> Comparison
     for i, oracle in enumerate(ORACLES):
         for j, rule in enumerate(RULES):
             for control in ("immediate", "total"):
-                more = {"oracle": oracle.lower(), "rule": rule, "stored_parameters": NETWORK * (1.0, 1, 2.7, 12)[j],
-                        "seconds": 64.0}  # fmt: skip
+                more = {
+                    "oracle": oracle.lower(),
+                    "rule": rule,
+                    "stored_parameters": NETWORK * (1.0, 1, 2.7, 12)[j],
+                    "seconds": 64.0,
+                }
                 rows.append(row(f"{oracle}, {rule}", "rl", control, 0.12 + 0.03 * i + 0.02 * (j % 3), **more))
     for i, oracle in enumerate((*ORACLES, "tabular")):
         for control in ("immediate", "total"):
@@ -73,8 +80,12 @@ def found(budgets: int = 1, *, seeds: int = 3, truth: bool = True) -> Comparison
         for oracle in ORACLES
         for rule, count in held.items()
     }
-    stored |= {f"frontier, {oracle.lower()}": tuple(StoredCount(step, float(round(NETWORK * 1.1)), sd and 0.0)
-               for step in (0, 30_000)) for oracle in ORACLES}  # fmt: skip
+    stored |= {
+        f"frontier, {oracle.lower()}": tuple(
+            StoredCount(step, float(round(NETWORK * 1.1)), sd and 0.0) for step in (0, 30_000)
+        )
+        for oracle in ORACLES
+    }
     stored["original method"] = tuple(StoredCount(step, float(step // 200 * NETWORK), sd and 0.0) for step in steps)
     return Comparison(
         campaign="habit",

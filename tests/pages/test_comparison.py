@@ -133,15 +133,21 @@ def test_rows_go_from_the_old_policy_to_two_stage_to_looking_ahead() -> None:
 
 def test_the_heading_says_who_how_many_and_that_nothing_is_certified() -> None:
     text = " ".join(full().text.split())
-    for words in ("29,874 users who were never used", "mean of 3 seeds", "at most 1.81 yuan per user",
-                  "coupon_cost at most 2 yuan per decision", "Nothing is certified"):  # fmt: skip
+    for words in (
+        "29,874 users who were never used",
+        "mean of 3 seeds",
+        "at most 1.81 yuan per user",
+        "coupon_cost at most 2 yuan per decision",
+        "Nothing is certified",
+    ):
         assert words in text
 
 
 def test_a_cell_holds_the_mean_its_spread_its_interval_and_the_truth() -> None:
     content = only("old policy", "BCQ, lp")
-    put(content, "BCQ, lp", "immediate", "reward@7",
-        value=4.7, low=4.66, high=4.74, sd=0.012, truth=4.71, truth_sd=0.02)  # fmt: skip
+    put(
+        content, "BCQ, lp", "immediate", "reward@7", value=4.7, low=4.66, high=4.74, sd=0.012, truth=4.71, truth_sd=0.02
+    )
     cell = _Page(render(content)).row("immediate", "BCQ, lp")[3]
     assert cell.split() == ["4.700", "±", "0.012", "4.660", "to", "4.740", "true", "4.710", "±", "0.020"]
 
@@ -246,8 +252,13 @@ def leads(content: Comparison) -> list[str]:
 
 
 def test_the_lead_is_the_best_of_each_kind_that_keeps_the_limit() -> None:
-    content = only("old policy", "best constants (1.5 for 38% of users, 2 for 62% of users)", "BCQ, lp", "EDRR, lp",
-                   "DIN, 7-day label")  # fmt: skip
+    content = only(
+        "old policy",
+        "best constants (1.5 for 38% of users, 2 for 62% of users)",
+        "BCQ, lp",
+        "EDRR, lp",
+        "DIN, 7-day label",
+    )
     for row in content.rows:
         gain = {"BCQ, lp": 5.9, "EDRR, lp": 4.9, "DIN, 7-day label": 4.8}.get(row.name, 4.7)
         put(content, row.name, row.control, "reward@7", value=gain)
@@ -274,8 +285,9 @@ def test_the_lead_goes_by_the_truth_where_it_is_known_of_all_methods() -> None:
     assert lead.startswith("True active days in 7 days, the best of each kind that keeps the limit: EDRR, lp 4.60; ")
     assert "(estimated, does not keep the limit)" in lead, "the old policy's truth is not known"
     put(content, "BCQ, lp", "total", "reward@7", truth=None)
-    assert leads(content)[1].startswith("Estimated active days in 7 days, the best of each kind that keeps the limit: "
-                                        "BCQ, lp 5.90;")  # fmt: skip
+    assert leads(content)[1].startswith(
+        "Estimated active days in 7 days, the best of each kind that keeps the limit: BCQ, lp 5.90;"
+    )
 
 
 def test_a_budget_per_user_stands_against_the_reward_of_the_same_days() -> None:
@@ -297,7 +309,13 @@ def test_stored_parameters_show_the_rules_of_the_first_oracle_and_the_original_m
     spec = full().figures["stored-parameters"]
     (band, line), data = spec["layer"], spec["datasets"][spec["data"]["name"]]
     assert list(dict.fromkeys(d["rule"] for d in data)) == [
-        "single-best", "aim-mean", "aim-greedy", "lp", "frontier", "original method"]  # fmt: skip
+        "single-best",
+        "aim-mean",
+        "aim-greedy",
+        "lp",
+        "frontier",
+        "original method",
+    ]
     assert [(d["step"], d["value"]) for d in data if d["rule"] == "frontier"] == [(0, 32_361), (30_000, 32_361)]
     assert len(set(line["encoding"]["color"]["scale"]["range"])) == 6, "no two lines have one colour"
     spread = {(round(d["high"] - d["value"]), round(d["value"] - d["low"])) for d in data if d["rule"] == "lp"}
@@ -358,8 +376,10 @@ def test_both_pages_have_the_same_look() -> None:
 
 
 def test_both_pages_draw_their_figures_with_the_same_script() -> None:
-    scripts = [re.findall(r"<script>\n?(const figures.*?)</script>", html, re.DOTALL)
-               for html in (report.render(example()), render(found()))]  # fmt: skip
+    scripts = [
+        re.findall(r"<script>\n?(const figures.*?)</script>", html, re.DOTALL)
+        for html in (report.render(example()), render(found()))
+    ]
     assert len(scripts[0]) == 1
     assert scripts[0] == scripts[1]
 
@@ -371,8 +391,9 @@ def test_names_from_files_are_escaped_everywhere() -> None:
         for row in content.rows
     )
     budget = BudgetLimit(name=NASTY, limit=2.0, per="user", unit=NASTY)
-    content = replace(content, rows=rows, budgets=(budget,), campaign=NASTY, unit=NASTY, reward_label=NASTY,
-                      money=NASTY)  # fmt: skip
+    content = replace(
+        content, rows=rows, budgets=(budget,), campaign=NASTY, unit=NASTY, reward_label=NASTY, money=NASTY
+    )
     content = refused(content, "BCQ, lp", "total", NASTY)
     html = render(content)
     got = _Page(html)

@@ -100,20 +100,47 @@ def train(
     use_threads(threads)
     if seeds is not None:
         if resume or overwrite or workers is not None:
-            raise OutlayError("goes on by itself with the seeds that are left, on this machine.", where="--seeds",
-                              way_out="Leave --resume, --overwrite and --workers out.")  # fmt: skip
-        _train_seeds(source, out, seeds, seed, threads, as_json, quiet, method=method, oracle=oracle,
-                     response=response, label_days=label_days, preset=preset, folds=folds)  # fmt: skip
+            raise OutlayError(
+                "goes on by itself with the seeds that are left, on this machine.",
+                where="--seeds",
+                way_out="Leave --resume, --overwrite and --workers out.",
+            )
+        _train_seeds(
+            source,
+            out,
+            seeds,
+            seed,
+            threads,
+            as_json,
+            quiet,
+            method=method,
+            oracle=oracle,
+            response=response,
+            label_days=label_days,
+            preset=preset,
+            folds=folds,
+        )
         return
     try:
         with progress("train", quiet=quiet or as_json) as report:
             from outlay.jobs.train import train as job
 
             run = job(
-                source, out, method=method, oracle=oracle, response=response, label_days=label_days, preset=preset,
-                folds=folds, seed=seed, resume=resume, overwrite=overwrite, threads=threads, workers=workers,
+                source,
+                out,
+                method=method,
+                oracle=oracle,
+                response=response,
+                label_days=label_days,
+                preset=preset,
+                folds=folds,
+                seed=seed,
+                resume=resume,
+                overwrite=overwrite,
+                threads=threads,
+                workers=workers,
                 progress=report,
-            )  # fmt: skip
+            )
     except KeyboardInterrupt:
         if can_resume(out):
             stderr.print("There is a checkpoint; continue with --resume.", markup=False)
@@ -155,16 +182,27 @@ def _show_run(manifest: dict[str, Any], budgets: list[str]) -> None:
     critics = any(m["critic"] for m in manifest["members"])
     unknown = [None] * (1 + len(budgets))
     rows = [
-        (f"member {i}", f"{m['weight']:.1%}", m["name"], " ".join(f"{x:.4g}" for x in m["multiplier"]),
-         *(number for pair in zip(m["critic"] or unknown, m["fitted"] or unknown, strict=True)
-           for number in (pair if critics else pair[1:])))
+        (
+            f"member {i}",
+            f"{m['weight']:.1%}",
+            m["name"],
+            " ".join(f"{x:.4g}" for x in m["multiplier"]),
+            *(
+                number
+                for pair in zip(m["critic"] or unknown, m["fitted"] or unknown, strict=True)
+                for number in (pair if critics else pair[1:])
+            ),
+        )
         for i, m in enumerate(manifest["members"])
-    ]  # fmt: skip
+    ]
     kinds = (" (critic)", " (fitted)") if critics else ("",)
     names = [f"{name}{kind}" for name in ("reward", *budgets) for kind in kinds]
     steps = f"{manifest['steps']:,} steps in " if manifest["steps"] else ""
-    table(f"{manifest['method']} of {manifest['oracle']}, {steps}{manifest['seconds']:.0f} s",
-          ("", "users", "policy", "λ", *names), rows)  # fmt: skip
+    table(
+        f"{manifest['method']} of {manifest['oracle']}, {steps}{manifest['seconds']:.0f} s",
+        ("", "users", "policy", "λ", *names),
+        rows,
+    )
     for note in manifest["notes"]:
         stdout.print(f"note: {note}", markup=False)
 
@@ -240,15 +278,24 @@ def _show_frontier(curve: BudgetCurve, run: Path) -> None:
     def line(point: CurvePoint, mark: str) -> tuple[str, ...]:
         spends = [f"{_near(s):.4g} ±{_near(h - s):.2g}" for s, h in zip(point.spend, point.spend_high, strict=True)]
         mixture = _mixture(point.members, curve.folds)
-        return (f"{point.budget:.4g}{mark}", f"{point.value:.4f} ±{point.high - point.value:.4f}", spends[place],
-                *(s for j, s in enumerate(spends) if j != place), _marginal(point), mixture,
-                *(() if point.certified is None else ("yes" if point.certified else "no",)))  # fmt: skip
+        return (
+            f"{point.budget:.4g}{mark}",
+            f"{point.value:.4f} ±{point.high - point.value:.4f}",
+            spends[place],
+            *(s for j, s in enumerate(spends) if j != place),
+            _marginal(point),
+            mixture,
+            *(() if point.certified is None else ("yes" if point.certified else "no",)),
+        )
 
     every = max(1, (len(curve.curve) - 1) // 10)
     rows = [(point, "") for point in curve.curve[::every]] + [(point, " requested") for point in curve.requested]
     rows.sort(key=lambda row: row[0].budget)
-    table(f"{curve.campaign}: what a budget buys, {exact(curve.confidence)} intervals on select users",
-          columns, [line(*row) for row in rows])  # fmt: skip
+    table(
+        f"{curve.campaign}: what a budget buys, {exact(curve.confidence)} intervals on select users",
+        columns,
+        [line(*row) for row in rows],
+    )
 
     def show(sentence: str) -> None:
         stdout.print(sentence, markup=False, highlight=False)
@@ -331,10 +378,19 @@ def compare(
             from outlay.jobs.compare import compare as job
 
             comparison = job(
-                campaign, out, seeds=seeds, immediate=immediate, label_days=_whole_numbers("--label-days", label_days),
-                oracles=_names(oracles), responses=_names(responses), rows=rows or None, resume=resume,
-                processes=processors(), threads=threads, progress=report,
-            )  # fmt: skip
+                campaign,
+                out,
+                seeds=seeds,
+                immediate=immediate,
+                label_days=_whole_numbers("--label-days", label_days),
+                oracles=_names(oracles),
+                responses=_names(responses),
+                rows=rows or None,
+                resume=resume,
+                processes=processors(),
+                threads=threads,
+                progress=report,
+            )
     except KeyboardInterrupt:
         if can_resume(out):
             stderr.print("Finished rows are kept; continue with --resume.", markup=False)

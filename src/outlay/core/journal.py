@@ -85,8 +85,11 @@ def unfinished_folder(path: Path, about: dict[str, Any]) -> Iterator[tuple[Path,
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise FolderError(f"cannot be written ({error.strerror}).", file=path,
-                          way_out=DISK.get(error.errno or 0, "Give another path.")) from None  # fmt: skip
+        raise FolderError(
+            f"cannot be written ({error.strerror}).",
+            file=path,
+            way_out=DISK.get(error.errno or 0, "Give another path."),
+        ) from None
     try:
         with _alone(folder, path):
             try:
@@ -167,8 +170,9 @@ def _alone(folder: Path, path: Path) -> Iterator[None]:
         try:
             fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
-            raise FolderError("is being written by another process.", file=path,
-                              way_out="Wait for it, or give another --out.") from None  # fmt: skip
+            raise FolderError(
+                "is being written by another process.", file=path, way_out="Wait for it, or give another --out."
+            ) from None
         yield
     finally:
         os.close(held)

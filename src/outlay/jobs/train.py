@@ -99,15 +99,31 @@ def train(
     out = Path(out)
     check_replaceable(out, "run")
     if not overwrite and (out / ESTIMATES).exists():
-        raise FolderError(f"holds an evaluated run: its {ESTIMATES} would be deleted.", file=out,
-                          way_out="Give another --out, or --overwrite to replace it.")  # fmt: skip
+        raise FolderError(
+            f"holds an evaluated run: its {ESTIMATES} would be deleted.",
+            file=out,
+            way_out="Give another --out, or --overwrite to replace it.",
+        )
     if not isinstance(source, Campaign) and Path(source).resolve().is_relative_to(out.resolve()):
         raise FolderError("lies in the folder that the run is to replace.", file=source, way_out="Give another --out.")
     with partial_folder(out, "run", resume=resume) as partial:
         return _train(
-            source, out, partial, method, oracle, response or "deepfm", label_days or 1, preset, folds, seed, resume,
-            threads, workers, screening, report,
-        )  # fmt: skip
+            source,
+            out,
+            partial,
+            method,
+            oracle,
+            response or "deepfm",
+            label_days or 1,
+            preset,
+            folds,
+            seed,
+            resume,
+            threads,
+            workers,
+            screening,
+            report,
+        )
 
 
 def _preset(source: str | Path | Campaign, given: str | None) -> str | None:
@@ -125,16 +141,20 @@ def _check_options(
     method: str, oracle: str, response: str | None, label_days: int | None, folds: int | None, workers: int | None
 ) -> None:
     """Raise OutlayError for an option that is unknown or impossible, or that the method does not use."""
-    for name, value, known in (("method", method, METHODS), ("oracle", oracle, ORACLES),
-                               ("response", response, (*RESPONSES, None))):  # fmt: skip
+    for name, value, known in (
+        ("method", method, METHODS),
+        ("oracle", oracle, ORACLES),
+        ("response", response, (*RESPONSES, None)),
+    ):
         if value not in known:
             words = ", ".join(one for one in known if one is not None)
             raise OutlayError(f"is {value!r}.", where=name, way_out=f"Known: {words}.")
     if oracle in ("tabular", "orthogonal", "trees") and method in GAMES:
         raise OutlayError(
-            f"is {oracle!r}, which {method} does not take.", where="oracle",
+            f"is {oracle!r}, which {method} does not take.",
+            where="oracle",
             way_out="Take --method frontier, or --oracle bcq, edrr or ddqn.",
-        )  # fmt: skip
+        )
     for name, given, users in (
         ("oracle", None if oracle == "auto" else oracle, ("frontier", *GAMES)),
         ("response", response, ("two-stage",)),
@@ -143,8 +163,11 @@ def _check_options(
         ("workers", workers, ("frontier",)),
     ):
         if given is not None and method not in users:
-            raise OutlayError(f"is {given!r}, which {method} does not use.", where=name,
-                              way_out=f"Leave it out, or take --method {' or '.join(users)}.")  # fmt: skip
+            raise OutlayError(
+                f"is {given!r}, which {method} does not use.",
+                where=name,
+                way_out=f"Leave it out, or take --method {' or '.join(users)}.",
+            )
     if workers is not None and workers < 1:
         raise OutlayError(f"is {workers}; it must be 1 or more.", where="workers", way_out="Leave it out.")
     if folds is not None and folds < 1:
@@ -196,9 +219,18 @@ def _train(
     else:
         teacher = "bcq" if oracle == "auto" else oracle
         learned = game.learn(data, campaign, method, teacher, seed, partial, resume, further)
-    record(learned.context, learned.chosen, learned.course,
-           {**learned.found, "method": method, "oracle": teacher, "notes": [*notes, *learned.notes],
-            **({} if fields is None else {"fields": fields})})  # fmt: skip
+    record(
+        learned.context,
+        learned.chosen,
+        learned.course,
+        {
+            **learned.found,
+            "method": method,
+            "oracle": teacher,
+            "notes": [*notes, *learned.notes],
+            **({} if fields is None else {"fields": fields}),
+        },
+    )
     put_in_place(partial, out)
     report(1.0, "done")
     return Run.open(out)
@@ -246,13 +278,19 @@ def _data(
             prepare(campaign, folder, threads=threads, progress=within(report, 0, 0.15))
         data = Transitions.open(folder)
         if data.campaign.model_dump() != campaign.model_dump():
-            raise FolderError("the unfinished run was begun with another campaign file or preset.", file=campaign.path,
-                              way_out="Put the file back as it was, or train without --resume.")  # fmt: skip
+            raise FolderError(
+                "the unfinished run was begun with another campaign file or preset.",
+                file=campaign.path,
+                way_out="Put the file back as it was, or train without --resume.",
+            )
         campaign = data.campaign
     else:
         if (inside := Path(source) / "campaign.toml").is_file() and kind_of(Path(source)) in (None, "campaign"):
-            raise FolderError("is the folder of a campaign; its campaign.toml or a DATA folder is expected.",
-                              file=source, way_out=f"Give {inside}.")  # fmt: skip
+            raise FolderError(
+                "is the folder of a campaign; its campaign.toml or a DATA folder is expected.",
+                file=source,
+                way_out=f"Give {inside}.",
+            )
         data = Transitions.open(source)
         campaign = data.campaign
         if preset is not None:  # the split and the discount are in the data
@@ -263,8 +301,10 @@ def _data(
                 "discount; train from the campaign file for the preset's."
             )
         if campaign.path.exists() and Campaign.load(campaign.path) != data.campaign:
-            notes.append(f"{campaign.path} has changed since the data were prepared; this run uses it as it was then. "
-                         "Train from the campaign file, or prepare again, to use it as it is now.")  # fmt: skip
+            notes.append(
+                f"{campaign.path} has changed since the data were prepared; this run uses it as it was then. "
+                "Train from the campaign file, or prepare again, to use it as it is now."
+            )
     if campaign.train.preset == "paper":
         notes.append(_paper_words(campaign, method))
     told = (data.manifest.get(part, {}).get("words") for part in ("ripeness", "hashed", "assignment"))
@@ -274,6 +314,10 @@ def _data(
         notes.append(f"{unpriced_words(free)} {WAY_OUT}")
     for split, name in enumerate(SPLITS):
         if len(data.users_of(split)) == 0:
-            raise LogError(f"no user fell into the split {name!r}.", file=data.manifest["source"], where="train.shares",
-                           way_out="Take a log with more users, or give that split a larger share.")  # fmt: skip
+            raise LogError(
+                f"no user fell into the split {name!r}.",
+                file=data.manifest["source"],
+                where="train.shares",
+                way_out="Take a log with more users, or give that split a larger share.",
+            )
     return data, campaign, notes

@@ -313,10 +313,18 @@ def _batches(game: Game, start: int) -> Iterator[tuple[Batch, Batch | None]]:
     data, train = game.data, game.train
     resident = None if uses_table(data, train.batch) else resident_states(data)
     orders = [
-        blocks(data, game.learn_rows, batch=train.batch, steps=train.multiplier_every, total=game.steps, seed=seed,
-               start=start, resident=resident)
+        blocks(
+            data,
+            game.learn_rows,
+            batch=train.batch,
+            steps=train.multiplier_every,
+            total=game.steps,
+            seed=seed,
+            start=start,
+            resident=resident,
+        )
         for seed in (game.seed, OTHER_ROWS + game.seed)
-    ]  # fmt: skip
+    ]
     return zip(orders[0], orders[1] if game.follows else itertools.repeat(None), strict=False)
 
 

@@ -34,7 +34,7 @@ from outlay.pages.style import (
     text_tip,
     thinned,
     value_tip,
-)  # fmt: skip
+)
 
 _YARDSTICKS = {"log": ("old policy", GREY), "constant": ("best constants", INK), "two-stage": ("two-stage", ORANGE)}
 _FRONTIER = {"frontier": "#56b4e9"}  # one more of Okabe and Ito's
@@ -55,8 +55,14 @@ def rewards(rows: Sequence[MethodRow], days: int, reward: str) -> Spec:
     title = f"{reward} per user in {words.days(days)}"
     scale = scale_around([d[end] for d in data for end in ("value", "low", "high", "truth")])
     y = alt.Y("method:N", title=None, sort=names, axis=alt.Axis(domain=False, ticks=False, labelColor=INK))
-    tooltip = [text_tip("method"), value_tip("value", title), value_tip("sd", "± over seeds"), value_tip("low", "low"),
-               value_tip("high", "high"), value_tip("truth", "true")]  # fmt: skip
+    tooltip = [
+        text_tip("method"),
+        value_tip("value", title),
+        value_tip("sd", "± over seeds"),
+        value_tip("low", "low"),
+        value_tip("high", "high"),
+        value_tip("truth", "true"),
+    ]
     base = alt.Chart(inline(data)).encode(y=y, tooltip=tooltip)
     color = alt.Color("family:N", legend=None, scale=named_colors(_colors(rows)))
     layers = [
@@ -80,8 +86,15 @@ def plane(rows: Sequence[MethodRow], budget: BudgetLimit, reward: str, horizon: 
         reward_value = row.number(str(Target("reward", horizon)) if per_user else "reward", "value")
         cost = row.number(budget.name, "value")
         if reward_value is not None and cost is not None:
-            data.append({"method": _short(row), "family": family(row), "rule": row.mixing or row.group,
-                         "reward": reward_value, "cost": cost})  # fmt: skip
+            data.append(
+                {
+                    "method": _short(row),
+                    "family": family(row),
+                    "rule": row.mixing or row.group,
+                    "reward": reward_value,
+                    "cost": cost,
+                }
+            )
     framed = [d for d in data if d["rule"] != "log"]  # an old policy far away must not squeeze the methods
     if not framed:
         return None
@@ -101,13 +114,17 @@ def plane(rows: Sequence[MethodRow], budget: BudgetLimit, reward: str, horizon: 
         alt.Chart(inline(data))
         .mark_point(size=110, filled=True, clip=True, opacity=0.85, stroke="white", strokeWidth=0.8)
         .encode(
-            x=x, y=y,
+            x=x,
+            y=y,
             color=alt.Color("family:N", scale=named_colors(_colors(rows)), legend=families),
-            shape=alt.Shape("rule:N", scale=alt.Scale(domain=list(shapes), range=list(shapes.values())),
-                            legend=of_rules if rules else None),
+            shape=alt.Shape(
+                "rule:N",
+                scale=alt.Scale(domain=list(shapes), range=list(shapes.values())),
+                legend=of_rules if rules else None,
+            ),
             tooltip=[text_tip("method"), value_tip("reward", "reward"), value_tip("cost", title)],
         )
-    )  # fmt: skip
+    )
     edge = x_scale["domain"][1 if budget.sign > 0 else 0]
     beyond = alt.Chart(inline([{"from": budget.limit, "to": edge}])).mark_rect(color=ORANGE, opacity=0.06)
     area = beyond.encode(x=alt.X("from:Q", scale=x_scale), x2="to:Q")
@@ -123,12 +140,18 @@ def stored(lines: Mapping[str, Sequence[StoredCount]]) -> Spec:
             deviation over seeds wide on either side.
     """
     data: list[Spec] = [
-        {"step": at.step, "rule": name, "value": at.mean, "sd": at.sd,
-         "low": max(at.mean - (at.sd or 0), at.mean / 10), "high": at.mean + (at.sd or 0)}
+        {
+            "step": at.step,
+            "rule": name,
+            "value": at.mean,
+            "sd": at.sd,
+            "low": max(at.mean - (at.sd or 0), at.mean / 10),
+            "high": at.mean + (at.sd or 0),
+        }
         for name, course in lines.items()
         for at in thinned(course)
         if at.mean
-    ]  # fmt: skip
+    ]
     low, high = (math.log10(end([d["value"] for d in data])) for end in (min, max))
     scale = alt.Scale(type="log", domain=[10 ** (low - 0.1), 10 ** (high + 0.1)], nice=False)
     ticks = [m * 10**k for k in range(math.floor(low), math.ceil(high) + 1) for m in (1, 3)]
@@ -143,9 +166,13 @@ def stored(lines: Mapping[str, Sequence[StoredCount]]) -> Spec:
     line = base.mark_line(strokeWidth=2, clip=True).encode(
         y=alt.Y("value:Q", title="stored parameters (log axis)", scale=scale, axis=alt.Axis(format="~s", values=ticks)),
         strokeDash=alt.StrokeDash("rule:N", legend=legend, scale=alt.Scale(domain=names, range=[*dashes, [1, 0]])),
-        tooltip=[value_tip("step", "step"), text_tip("rule"), alt.Tooltip("value:Q", format=","),
-                 value_tip("sd", "± over seeds")],
-    )  # fmt: skip
+        tooltip=[
+            value_tip("step", "step"),
+            text_tip("rule"),
+            alt.Tooltip("value:Q", format=","),
+            value_tip("sd", "± over seeds"),
+        ],
+    )
     band = base.mark_area(opacity=0.15, clip=True).encode(y=alt.Y("low:Q", scale=scale), y2="high:Q")
     chart = alt.layer(band, line) if any(d["sd"] for d in data) else line
     return finished(chart, 240, "stored parameters over gradient steps, by mixing rule and for the original method")

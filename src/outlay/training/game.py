@@ -172,9 +172,11 @@ def set_up(
     if multipliers == "bisection":
         if len(campaign.budgets) > 1:
             raise CampaignError(
-                f"there are {len(campaign.budgets)} budgets; a bisection looks for one λ.", file=campaign.path,
-                where="[[budget]]", way_out="Keep one budget, or take another --method.",
-            )  # fmt: skip
+                f"there are {len(campaign.budgets)} budgets; a bisection looks for one λ.",
+                file=campaign.path,
+                where="[[budget]]",
+                way_out="Keep one budget, or take another --method.",
+            )
         train = _in_stages(train, len(rows))
     model = counted_model(data, SELECT)
     check_together(data, campaign)
