@@ -81,7 +81,7 @@ def test_every_rule_is_shown_the_same_game(contenders: dict[str, Contender]) -> 
     for one in (first, *others):
         assert one.original == first.original
         assert [step for step, _ in one.course] == steps[-len(first.course) :], "from when candidates count"
-        assert one.row.seconds > 0
+        assert (one.row.seconds or 0) > 0
 
 
 def test_a_rule_stores_no_more_than_it_promises(contenders: dict[str, Contender]) -> None:
@@ -93,7 +93,7 @@ def test_a_rule_stores_no_more_than_it_promises(contenders: dict[str, Contender]
         assert all(count == int(count) for count in stored)
         assert stored[0] == 1
         assert max(stored) <= most[rule]
-        assert one.row.stored_parameters % size == 0
+        assert (one.row.stored_parameters or 0.5) % size == 0
     assert [parameters // size for _, parameters in contenders["lp"].original] == list(
         range(1, 1 + len(contenders["lp"].original))
     )
@@ -166,11 +166,12 @@ def test_a_frontier_serves_one_network_for_the_campaigns_limits(
     assert 1 <= len(one.bundle.members) <= 2  # m + 1
     assert len({id(member.session) for member in one.bundle.members}) == 1
     network, written = train_frontier_network(tmp_path), one.bundle.manifest["members"][0]["parameters"]
-    assert one.row.stored_parameters == written < network
+    assert one.row.stored_parameters == written
+    assert written < network
     steps = 500 if oracle == "bcq" else 0
     assert one.course == ([(0, written), (steps, written)] if steps else [])
     assert one.original == []
-    assert one.row.seconds > 0
+    assert (one.row.seconds or 0) > 0
     assert said
     assert all(text.startswith(f"{name}: ") for text in said)
 
