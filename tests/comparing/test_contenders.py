@@ -146,7 +146,7 @@ def test_a_limit_that_nothing_keeps_is_told_with_the_contender(habit_data: Trans
     assert found.bundle is None
     assert found.row.refused is not None
     assert "keeps the limits" in found.row.refused
-    assert found.row.stored_parameters == fitted.stored_parameters
+    assert found.row.stored_parameters == fitted.model.num_parameters
     assert found.learned is not None
     assert found.learned.members
 

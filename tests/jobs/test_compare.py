@@ -152,7 +152,7 @@ def test_the_terminal_prints_a_table_for_each_control_and_what_leads(compared: C
         "habit, equal spend on day one",
         "habit, the campaign's limits",
     ]
-    assert "at most 2.5 yuan a user" in tables[0]
+    assert "at most 2.50 yuan a user" in tables[0]
     assert "coupon_cost at most 10 yuan per user" in tables[1]
     assert all(line.endswith("estimate [true value], 1 seed") for line in tables)
     heads = [line for line in lines if line.strip().startswith("method")]

@@ -21,7 +21,7 @@ from numpy.typing import ArrayLike
 from outlay.bundles.decide import Bundle
 from outlay.bundles.read import load_bundle
 from outlay.bundles.write import BundleSpec, write_bundle
-from outlay.choosing.candidates import CandidatePolicy, RunContext, bundle_spec
+from outlay.choosing.candidates import RunContext, bundle_spec
 from outlay.choosing.choose import Selection, choose
 from outlay.comparing.planned import NETWORK, PlannedTraining
 from outlay.comparing.results import MethodRow
@@ -34,7 +34,8 @@ from outlay.learning import checkpoint
 from outlay.learning.game import Game, GameProgress
 from outlay.learning.mixing import RULES
 from outlay.learning.mixing.rule import Constraints, FinalWeights, Rule
-from outlay.training import BISECTION, frontier, game, two_stage
+from outlay.training import BISECTION, frontier, game
+from outlay.training.two_stage import FittedPolicies, fit_policies
 from outlay.twostage.response import Kind
 
 
@@ -91,27 +92,6 @@ class RuleGroup(NamedTuple):
     def members(self, state: dict[str, Any]) -> tuple[Any, ...]:
         """Return the members that any rule may still use."""
         return tuple({number for name, part in state.items() for number in RULES[name].members(part)})
-
-
-class FittedResponse(NamedTuple):
-    """A response model of k-day labels, not yet priced.
-
-    Attributes:
-        context: what its policies share.
-        policies: one for each λ; the first has no price.
-        stored_parameters: of the model.
-        seconds: of training.
-    """
-
-    context: RunContext
-    policies: list[CandidatePolicy]
-    stored_parameters: int
-    seconds: float
-
-    @property
-    def values(self) -> BundleSpec:
-        """A bundle whose Q values are what the model predicts."""
-        return bundle_spec(self.context, self.policies[:1], np.ones(1))
 
 
 @dataclass(frozen=True)
@@ -180,20 +160,16 @@ class Learning:
         course = [(0, stored), (steps, stored)] if steps else []
         return replace(contender, learned=contender.bundle, course=course).after(began)
 
-    def response(self, kind: Kind, label_days: int, report: Progress) -> FittedResponse:
+    def response(self, kind: Kind, label_days: int, report: Progress) -> FittedPolicies:
         """Train a response model of k-day labels."""
-        began, seen = time.perf_counter(), two_stage.seen_by(kind, self.data)
-        model, _ = two_stage.fitted(seen, self.campaign, kind, label_days, self.seed, report)
-        context = two_stage.context_of(self.data, self.campaign, self.seed, self.folder, seen)
-        policies = two_stage.policies(context, model)
-        return FittedResponse(context, policies, model.num_parameters, time.perf_counter() - began)
+        return fit_policies(self.data, self.campaign, kind, label_days, self.seed, self.folder, report)
 
-    def priced(self, training: PlannedTraining, fitted: FittedResponse) -> Contender:
+    def priced(self, training: PlannedTraining, fitted: FittedPolicies) -> Contender:
         """Price a response model in every state, and choose its mixture for the campaign's limits."""
         began, (row,) = time.perf_counter(), training.rows
         contender = self._chosen(row, fitted.context, lambda: choose(fitted.context, fitted.policies))
-        learned = self._loaded("values", fitted.values)
-        return replace(contender, learned=learned).after(began, fitted.stored_parameters, fitted.seconds)
+        learned = self._loaded("values", values_of(fitted))
+        return replace(contender, learned=learned).after(began, fitted.model.num_parameters, fitted.seconds)
 
     def _played(
         self, oracle: str, rule: Rule, multipliers: Literal["ogd", "bisection"], report: Progress
@@ -221,3 +197,8 @@ class Learning:
     def _loaded(self, name: str, spec: BundleSpec) -> Bundle:
         write_bundle(self.folder / name, spec)
         return load_bundle(self.folder / name)
+
+
+def values_of(fitted: FittedPolicies) -> BundleSpec:
+    """Return a bundle whose Q values are what a response model predicts."""
+    return bundle_spec(fitted.context, fitted.policies[:1], np.ones(1))

@@ -22,7 +22,7 @@ from pydantic import TypeAdapter
 from outlay.bundles.read import load_bundle
 from outlay.bundles.write import write_bundle
 from outlay.choosing.measure import Measure
-from outlay.comparing.contenders import Contender, FittedResponse, Learning
+from outlay.comparing.contenders import Contender, Learning, values_of
 from outlay.comparing.equal_spend import MethodEvaluator, MethodValues, Score, day_costs
 from outlay.comparing.planned import PlannedTraining
 from outlay.comparing.results import CONTROLS, MethodRow
@@ -34,6 +34,7 @@ from outlay.core.progress import Progress, silent, within
 from outlay.core.transitions import CERTIFY, Transitions
 from outlay.estimators.clusters import Clusters
 from outlay.estimators.fitted import Fitted
+from outlay.training.two_stage import FittedPolicies
 from outlay.twostage.response import Kind
 
 TRAINED, DAY_COSTS, ENTRIES = "trained", "day-costs", "rows.json"
@@ -114,7 +115,7 @@ class Seeds:
         parts = 1 + len(missing)
         if kind_of(model) is None:
             fitted = learning.response(*DAY_COST_MODEL, within(report, 0, 1 / parts))
-            write_bundle(model, fitted.values)
+            write_bundle(model, values_of(fitted))
         costs = day_costs(load_bundle(model), self.campaign.money)
         for number, training in enumerate(missing, start=1):
             told, outcomes = within(report, number / parts, (number + 1) / parts), list[SeedOutcome]()
@@ -169,7 +170,7 @@ class Seeds:
 
 
 def _learned(
-    learning: Learning, training: PlannedTraining, day_cost: FittedResponse | None, report: Progress
+    learning: Learning, training: PlannedTraining, day_cost: FittedPolicies | None, report: Progress
 ) -> Iterator[Contender]:
     """Learn what a training needs; `day_cost` is the model of the day's costs where it was fitted just before."""
     if training.kind == "game":

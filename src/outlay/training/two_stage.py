@@ -19,7 +19,7 @@ import math
 import time
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -47,6 +47,24 @@ SAMPLE_ROWS = 4_000  # on which prices are found and policies compared
 Floats = NDArray[np.float64]
 
 
+class FittedPolicies(NamedTuple):
+    """A response model and its λ-policies, not yet measured.
+
+    Attributes:
+        context: what the policies share.
+        model: of k-day labels.
+        rows: of the *learn* users, which it was trained on.
+        policies: with rising λ; the first has no price.
+        seconds: of all this.
+    """
+
+    context: RunContext
+    model: Response
+    rows: int
+    policies: list[CandidatePolicy]
+    seconds: float
+
+
 def learn(
     data: Transitions,
     campaign: Campaign,
@@ -63,20 +81,19 @@ def learn(
         InfeasibleError: if no mixture of its policies keeps the limits.
     """
     began = time.perf_counter()
-    seen = seen_by(response, data)
-    model, rows = fitted(seen, campaign, response, label_days, seed, within(report, 0, 0.7))
+    fitted = fit_policies(data, campaign, response, label_days, seed, folder, within(report, 0, 0.7))
+    context, model, seen = fitted.context, fitted.model, fitted.context.seen
     report(0.7, "calibration")
     calibration = _calibration(seen, model, label_days)
     report(0.75, "measuring its policies")
-    context = context_of(data, campaign, seed, folder, seen)
-    offered = policies(context, model)
-    chosen = choose(context, offered)
+    chosen = choose(context, fitted.policies)
+    multipliers = [policy.multiplier for policy in fitted.policies]
     found = {
         "steps": 0,
         "seconds": time.perf_counter() - began,
         "parameters": model.num_parameters,
-        "multiplier_max": np.max([policy.multiplier for policy in offered], axis=0).tolist(),
-        "multiplier_mean": np.mean([policy.multiplier for policy in offered], axis=0).tolist(),
+        "multiplier_max": np.max(multipliers, axis=0).tolist(),
+        "multiplier_mean": np.mean(multipliers, axis=0).tolist(),
         "candidates_measured_by": "a fitted evaluation on the select users",
         "response": response,
         "label_days": label_days,
@@ -85,7 +102,7 @@ def learn(
     notes = [
         f"The response model predicts what follows within {label_days} day{'s' * (label_days > 1)} of an incentive if "
         "the log's own policy goes on after that day. It was trained on "
-        f"{rows:,} rows that have {label_days} day{'s' * (label_days > 1)} of log."
+        f"{fitted.rows:,} rows that have {label_days} day{'s' * (label_days > 1)} of log."
     ]
     if seen is not data:
         notes.append(
@@ -96,29 +113,26 @@ def learn(
     return Learned(context, chosen, course_of(chosen, campaign, model.num_parameters), found, notes)
 
 
-def seen_by(response: Kind, data: Transitions) -> Transitions:
-    """The log with the features that a response model reads: DIN reads every single value of the past days."""
-    return with_lags(data, DAYS_BACK) if response == "din" else data
+def fit_policies(
+    data: Transitions, campaign: Campaign, response: Kind, label_days: int, seed: int, folder: Path, report: Progress
+) -> FittedPolicies:
+    """Fit a response model on *learn* users and price it. DIN reads every single value of the past days.
 
-
-def fitted(
-    seen: Transitions, campaign: Campaign, response: Kind, label_days: int, seed: int, report: Progress
-) -> tuple[Response, int]:
-    """A response model of k-day labels, and how many rows of the *learn* users it was trained on."""
+    Raises:
+        LogError: if no row has so many days of log after it.
+    """
+    began = time.perf_counter()
+    seen = with_lags(data, DAYS_BACK) if response == "din" else data
     rows, label = k_day_labels(seen, label_days, seen.rows_of(LEARN))
     model = fit(seen, rows, label, response=response, train=campaign.train, seed=seed, progress=report)
-    return model, len(rows)
+    sample = spread_rows(data.rows_of(LEARN))
+    scale = coordinates(campaign, data.outcome[sample], steady=data.steady).scale
+    heads = ("reward", *(budget.name for budget in campaign.budgets))
+    context = RunContext(data, campaign, scale, heads, None, seed, folder, None if seen is data else seen)
+    return FittedPolicies(context, model, len(rows), _policies(context, model), time.perf_counter() - began)
 
 
-def context_of(data: Transitions, campaign: Campaign, seed: int, folder: Path, seen: Transitions) -> RunContext:
-    """What all its policies share."""
-    rows = spread_rows(data.rows_of(LEARN))
-    scale = coordinates(campaign, data.outcome[rows], steady=data.steady).scale
-    names = ("reward", *(budget.name for budget in campaign.budgets))
-    return RunContext(data, campaign, scale, names, None, seed, folder, None if seen is data else seen)
-
-
-def policies(context: RunContext, model: Response) -> list[CandidatePolicy]:
+def _policies(context: RunContext, model: Response) -> list[CandidatePolicy]:
     """The λ-policies that differ on a sample of rows, from no price to the highest that matters."""
     rng, rows = np.random.default_rng(context.seed), context.data.rows_of(LEARN)
     sample = np.sort(rng.choice(rows, min(SAMPLE_ROWS, len(rows)), replace=False))
@@ -173,8 +187,7 @@ def _calibration(data: Transitions, model: Response, label_days: int) -> list[di
     predicted = model.predict(data, rows, logged=True)
     names = ["reward", *(budget.name for budget in data.campaign.budgets)]
     unit = data.user[rows] if data.cluster is None else data.cluster[data.user[rows]]  # what errors are summed by
-    found = calibrate(predicted, label, action=data.action[rows], user=unit,
-                      num_actions=data.num_actions)  # fmt: skip
+    found = calibrate(predicted, label, action=data.action[rows], user=unit, num_actions=data.num_actions)
     return [{"head": name, **_plain(asdict(one))} for name, one in zip(names, found, strict=False)]
 
 
