@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from itertools import groupby
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -173,7 +174,7 @@ def _at_price(learned: Bundle, costs: Score, price: float, codes: Codes, numbers
 def _rewards(learned: Bundle, codes: Codes, numbers: Numbers) -> Floats:
     """`[n, K]` Q of the reward, averaged over the members; a network that neighbours share is run once."""
     parts = []
-    for _, alike in groupby(learned.members, key=lambda member: id(member.session)):
+    for _, alike in groupby(learned.members, key=attrgetter("session")):
         first, *others = alike
         (q,) = first.run(["q"], codes, numbers)
         parts += [member.weight * member.own(q)[:, :, 0] for member in (first, *others)]

@@ -119,8 +119,7 @@ class Seeds:
         costs = day_costs(load_bundle(model), self.campaign.money)
         for number, training in enumerate(missing, start=1):
             told, outcomes = within(report, number / parts, (number + 1) / parts), list[SeedOutcome]()
-            contenders = _learned(learning, training, fitted, told)
-            for contender in contenders:
+            for contender in _learned(learning, training, fitted, told):
                 outcomes += _measured(evaluator, contender, costs, self.most)
             self.keep(training, seed, outcomes)
 
@@ -164,9 +163,8 @@ class Seeds:
 
     def _is_kept(self, training: PlannedTraining, seed: int) -> bool:
         place = self._place(training, seed)
-        return kind_of(place) == "rows" and {r.name for r in training.rows} <= {
-            kept.row.name for kept in _entries(place)
-        }
+        wanted = {row.name for row in training.rows}
+        return kind_of(place) == "rows" and wanted <= {kept.row.name for kept in _entries(place)}
 
 
 def _learned(
