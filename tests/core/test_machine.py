@@ -13,9 +13,9 @@ import duckdb
 import numpy as np
 import pytest
 
-from outlay.core.errors import FolderError, LogError
-from outlay.core.files import new_folder
-from outlay.core.journal import unfinished_folder
+from outlay.core.errors import FolderError, LogError, LostWorkerError, OutlayError
+from outlay.core.files import new_folder, partial_of
+from outlay.core.journal import partial_folder, unfinished_folder
 from outlay.core.machine import DISK, EXTRAS, in_words
 from outlay.logs.encode import Columns
 from outlay.logs.source import Source
@@ -50,8 +50,9 @@ def test_a_missing_extra_is_named(tmp_path: Path, package: str, command: tuple[s
     )
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path, check=False)
     assert (found.returncode, found.stderr) == (
-        2, f"error: the package {package} is not installed. Install it: pip install 'outlay[{extra}]'.\n"
-    )  # fmt: skip
+        2,
+        f"error: the package {package} is not installed. Install it: pip install 'outlay[{extra}]'.\n",
+    )
 
 
 @pytest.mark.parametrize(
@@ -92,8 +93,10 @@ def test_a_disk_that_is_full_or_read_only_is_no_bug(tmp_path: Path, number: int)
 
 def test_a_library_that_hides_a_full_disk_behind_its_own_error_is_no_bug(tmp_path: Path) -> None:
     """As equinox does with NumPy's word for an array that was written in part."""
-    with pytest.raises(FolderError, match=r"out: cannot be written \(No space left on device\)\. Free some"), \
-            new_folder(tmp_path / "out"):  # fmt: skip
+    with (
+        pytest.raises(FolderError, match=r"out: cannot be written \(No space left on device\)\. Free some"),
+        new_folder(tmp_path / "out"),
+    ):
         raise RuntimeError("at leaf weight") from OSError("1000 requested and 262 written")
     with pytest.raises(RuntimeError, match="at leaf"), new_folder(tmp_path / "out"):
         raise RuntimeError("at leaf weight") from ValueError("of another kind")
@@ -134,3 +137,34 @@ def test_mapped_columns_have_their_room_before_they_are_written(
     (tmp_path / "other").mkdir()
     with pytest.raises(FolderError, match=r"reward\.npy: cannot be written \(No space left on device\)\. Free some"):
         Columns(tmp_path / "other", 10).add("reward", np.float64)
+
+
+@pytest.mark.parametrize(
+    ("resume", "error", "stays"),
+    [
+        (False, LogError("a column is missing."), False),
+        (True, LogError("a column is missing."), True),
+        (False, LostWorkerError("a process was killed."), True),
+        (False, FolderError("cannot be written (No space left on device)."), True),
+        (False, KeyboardInterrupt(), True),
+    ],
+    ids=["wrong input", "wrong option when resumed", "killed", "full disk", "Ctrl-C"],
+)
+def test_what_was_done_stays_where_the_work_can_go_on(
+    resume: bool, error: BaseException, stays: bool, tmp_path: Path
+) -> None:
+    out = tmp_path / "out"
+    with pytest.raises(OutlayError, match="no unfinished run"), partial_folder(out, "run", resume=True):
+        pass
+    partial_of(out).mkdir()
+    (partial_of(out) / "earlier").touch()
+
+    def cut_off() -> None:
+        with partial_folder(out, "run", resume=resume) as folder:
+            assert (folder / "earlier").exists() == resume
+            (folder / "done").touch()
+            raise error
+
+    with pytest.raises(type(error)):
+        cut_off()
+    assert (partial_of(out) / "done").exists() == stays

@@ -142,6 +142,11 @@ class Comparison:
     rows: tuple[MethodRow, ...]
     stored: dict[str, tuple[StoredCount, ...]]
 
+    @property
+    def knows_truth(self) -> bool:
+        """Whether the truth is known of any figure."""
+        return any(figure.truth is not None for row in self.rows for figure in row.figures.values())
+
     def under(self, control: str) -> list[MethodRow]:
         """The rows of one control and the log's policy."""
         return [row for row in self.rows if row.control in ("none", control)]

@@ -27,7 +27,7 @@ def render(comparison: Comparison) -> str:
         tables={control: table(c, control) for control in CONTROLS},
         leads={control: lead(c, control) for control in CONTROLS},
         ties={control: ties(c, control) for control in CONTROLS},
-        truth=any(figure.truth is not None for row in c.rows for figure in row.figures.values()),
+        truth=c.knows_truth,
         captures=captures(c),
         stored_by=_first_oracle(c),
         stored_words=_stored_words(lines),

@@ -88,8 +88,7 @@ def title(c: Comparison, control: str) -> str:
     spend = f"at most {words.number(c.immediate)} {c.unit} a user"
     if limits := c.limits(control):
         spend = "; ".join(f"{budget.name} {words.limit(budget)}" for budget in limits)
-    true = any(figure.truth is not None for row in c.rows for figure in row.figures.values())
-    figures = f"estimate{' ± sd over seeds' * (c.seeds > 1)}{' [true value]' * true}"
+    figures = f"estimate{' ± sd over seeds' * (c.seeds > 1)}{' [true value]' * c.knows_truth}"
     return f"{c.campaign}, {CONTROLS[control]}: {spend}; {figures}, {c.seeds} seed{'s' * (c.seeds > 1)}"
 
 
