@@ -133,7 +133,7 @@ class Learning:
             yield Contender(row, own, own, course, original).after(began, held[-1], playing)
 
     def bisection(self, training: PlannedTraining, report: Progress) -> Contender:
-        """Play one game of an oracle whose λ is found by bisection, and take the one policy that it ends with."""
+        """Play one game of an oracle whose λ is found by bisection, and take the best policy that it met."""
         began, (row,) = time.perf_counter(), training.rows
         try:
             played, progress = self._played(training.learner, RULES["single-best"], BISECTION, report)
