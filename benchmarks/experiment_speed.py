@@ -28,8 +28,7 @@ DAYS = 14
 WRITE = """
 import sys
 import duckdb
-from outlay.experiments.design import Experiment
-from outlay.experiments.text import experiment_text
+from outlay.experiments.design import Experiment, experiment_text
 
 rows, days, folder = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
 arms = [{"name": name, "kind": "constant", "action": 1.0, "share": 0.5, "budget": 1e9} for name in ("old", "new")]

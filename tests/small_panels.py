@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from outlay.experiments.design import Experiment
-from outlay.experiments.rows import Run
+from outlay.experiments.log import Run
 
 START = datetime.date(2026, 3, 2)
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from command_line import outlay
-from outlay.experiments.text import experiment_text
+from outlay.experiments.design import experiment_text
 from small_panels import experiment, panel, written
 
 

@@ -22,7 +22,6 @@ from outlay.logs.source import Source
 
 PROJECT = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 IMPORTED = {
-    "tea-tasting": "tea_tasting",
     "vl-convert-python": "vl_convert",
     "adbc-driver-postgresql": "adbc_driver_postgresql",
 }  # where it is not the package's name
@@ -61,7 +60,6 @@ def test_a_missing_extra_is_named(tmp_path: Path, package: str, command: tuple[s
         ("jax", "import outlay; outlay.train", "train"),
         ("altair", "from outlay import report", "report"),
         ("onnx", "from outlay.bundles.nodes import Graph; Graph()", "train"),
-        ("tea_tasting", "from outlay.experiments.moments import tea_tasting; tea_tasting()", "experiment"),
         ("gymnasium", "import outlay.simulators.environment", "gym"),
         ("psycopg", "from outlay.serve.ledger.backends import open_ledger; open_ledger('postgresql:///a')", "postgres"),
     ],

@@ -9,10 +9,11 @@ import pyarrow as pa
 import pytest
 
 from outlay.experiments.analyze import analyze
-from outlay.experiments.columns import ExperimentColumns
 from outlay.experiments.design import Experiment
 from outlay.experiments.lift import Lift, Withheld, needed_pairs
+from outlay.experiments.log import ExperimentColumns
 from outlay.experiments.moments import Metric
+from outlay.experiments.notes import NoteKind
 from outlay.experiments.results import Analysis, ArmComparison
 from outlay.experiments.sequential import obrien_fleming, sequence_half_width, spending_bounds, tuned_rho
 from outlay.experiments.sums import DailySums, read_sums
@@ -171,7 +172,7 @@ def test_too_few_users_in_an_arm_block_the_verdict() -> None:
     design = experiment()
     found = analyze(summed(pa.concat_tables([kept, few]), design), design, METRICS, 14, money="cost")
     assert not found.ratios[0].passed
-    assert only(found).blocked[0].endswith("something other than chance decides who is seen")
+    assert only(found).blocked[0].kind is NoteKind.SAMPLE_RATIO
     assert "No verdict on “new”, and none of its numbers should be used. Because" in verdict(found)
     assert "were planned (not by chance): something other" in verdict(found)
 
@@ -179,7 +180,7 @@ def test_too_few_users_in_an_arm_block_the_verdict() -> None:
 def test_an_arm_without_users_blocks_the_verdict() -> None:
     design = experiment()
     found = analyze(summed(panel().filter(pa.compute.field("arm") == "old"), design), design, METRICS, 14, money=None)
-    assert only(found).blocked == ["the arm “new” has no users"]
+    assert only(found).blocked == [NoteKind.NO_USERS(arm="new")]
 
 
 def test_a_constant_metric_blocks_the_verdict() -> None:
@@ -188,7 +189,7 @@ def test_a_constant_metric_blocks_the_verdict() -> None:
     design = experiment()
     found = analyze(summed(log, design), design, METRICS, 14, money="cost")
     (reason,) = only(found).blocked
-    assert reason.startswith("active cannot be compared: 14 against 14 in the control, the same for every user")
+    assert reason == NoteKind.NOT_COMPARED(metric="active", reason=NoteKind.CONSTANT(treatment=14, control=14).words)
     assert "No verdict on “new”. Because active cannot" in verdict(found)
 
 

@@ -10,6 +10,7 @@ from small_experiments import content
 from outlay.core.errors import LogError
 from outlay.experiments.checks import check_assignment
 from outlay.experiments.design import Experiment
+from outlay.experiments.notes import Note, NoteKind
 from outlay.experiments.split import OUTSIDE, entries
 from small_panels import START, opened
 
@@ -26,7 +27,7 @@ def rows(experiment: Experiment, *, from_day: int | None = None, shift: int = 0)
     return pa.table({"user": np.array(USERS)[kept], "arm": names[arm[kept]], "day": days, "marker": marker})
 
 
-def checked(experiment: Experiment, log: pa.Table) -> list[str]:
+def checked(experiment: Experiment, log: pa.Table) -> list[Note]:
     run = opened(log)
     run("CREATE VIEW test_rows AS SELECT * FROM log")
     return check_assignment(run, experiment)
@@ -79,7 +80,7 @@ def test_a_list_of_the_assigned_does_not_hide_that_days_are_off_by_one() -> None
 def test_arms_that_another_system_gave_are_said() -> None:
     spring, other = (Experiment.parse(content(start=START, salt=salt)) for salt in ("spring", "autumn"))
     (note,) = checked(spring, rows(other, from_day=0))
-    assert "another system has assigned them" in note
+    assert note.kind is NoteKind.OTHER_SYSTEM
 
 
 def test_a_few_users_in_another_arm_are_said() -> None:
@@ -90,6 +91,5 @@ def test_a_few_users_in_another_arm_are_said() -> None:
     for k in moved:
         arms[k] = "none"
     (note,) = checked(spring, log.set_column(1, "arm", pa.array(arms)))
-    assert note.startswith(
-        f"5 of {len(arms):,} users in a sample are in another arm than the file draws, for example user"
-    )
+    assert note.kind is NoteKind.FEW_MOVED
+    assert (note.figures["count"], note.figures["sample"]) == (5, len(arms))

@@ -13,6 +13,7 @@ import pytest
 from outlay.core.errors import LogError
 from outlay.experiments.design import Experiment
 from outlay.experiments.lift import Lift, Withheld
+from outlay.experiments.notes import NoteKind
 from outlay.experiments.results import Analysis
 from outlay.experiments.split import entries
 from outlay.jobs.analyze_experiment import analyze_experiment
@@ -127,4 +128,5 @@ def test_wrong_clusters_are_refused(tmp_path: Path) -> None:
         analyze_experiment(written(log.set_column(2, "arm", single), tmp_path), week)
     found = analyze_experiment(written(cities(9, count=12), tmp_path), week).comparisons[0].lifts[0]
     assert isinstance(found, Withheld)
-    assert "clusters; 10 are needed" in found.reason
+    assert found.reason.kind is NoteKind.FEW_UNITS
+    assert (found.reason.figures["units"], found.reason.figures["needed"]) == ("clusters", 10)

@@ -10,8 +10,7 @@ import pytest
 from small_experiments import NEW, NONE, OLD, RAMP, content, spring
 
 from outlay.core.errors import OutlayError
-from outlay.experiments.design import Experiment
-from outlay.experiments.text import experiment_text
+from outlay.experiments.design import Experiment, experiment_text
 
 
 def written(folder: Path, experiment: Experiment, *changes: tuple[str, str]) -> Path:

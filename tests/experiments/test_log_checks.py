@@ -5,8 +5,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from outlay.experiments.checks import log_notes, log_reasons, spans
-from outlay.experiments.columns import ExperimentColumns
+from outlay.experiments.checks import log_notes, log_reasons
+from outlay.experiments.log import ExperimentColumns
+from outlay.experiments.notes import NoteKind, spans
 from outlay.experiments.sums import DailySums, read_sums
 from small_panels import experiment, opened, rows
 
@@ -35,26 +36,25 @@ def test_days_without_a_row_of_anyone_bar_a_verdict_from_then_on() -> None:
     gap = counted(6, 6, 6, 0, 0, 0, 6, 6, 6, 0, 6, 6, 6, 6)
     assert log_reasons(gap, DESIGN, 3) == []
     (reason,) = log_reasons(gap, DESIGN, 14)
-    assert "no row of any user on 2026-03-05 to 2026-03-07, 2026-03-11, which" in reason
+    assert reason == NoteKind.DAYS_WITHOUT_ROWS(days="2026-03-05 to 2026-03-07, 2026-03-11")
     (note,) = log_notes(gap, DESIGN, 7, "cost")
-    assert "no row of any user on 2026-03-05 to 2026-03-07. Were they exported?" in note
+    assert note == NoteKind.UNRECORDED(days="2026-03-05 to 2026-03-07")
 
 
 def test_a_look_beyond_the_log_has_days_without_rows() -> None:
     (reason,) = log_reasons(counted(6, 6, 6, 6, 6, 6, 6), DESIGN, 8)
-    assert "no row of any user on 2026-03-09," in reason
+    assert reason == NoteKind.DAYS_WITHOUT_ROWS(days="2026-03-09")
 
 
 def test_many_gaps_are_counted() -> None:
     (reason,) = log_reasons(counted(*(6, 0) * 7), DESIGN, 14)
-    assert "2026-03-11 and other days, 7 in all" in reason
+    assert str(reason.figures["days"]).endswith("2026-03-11 and other days, 7 in all")
 
 
 @pytest.mark.parametrize(("last", "told"), [(299, True), (300, False), (900, False)])
 def test_a_last_day_with_less_than_half_the_rows_is_noted(last: int, told: bool) -> None:
     found = log_notes(counted(10, 600, 610, 590, 600, 600, last), DESIGN, 7, "cost")
-    assert found == (["The last day, 2026-03-08, has 299 rows; the median day before it has 600. Was it exported "
-                      "before it ended?"] if told else [])  # fmt: skip
+    assert found == ([NoteKind.THIN_LAST_DAY(date="2026-03-08", rows=299, median=600)] if told else [])
 
 
 def test_where_a_row_is_a_user_days_are_not_asked_about() -> None:
@@ -65,7 +65,7 @@ def test_where_a_row_is_a_user_days_are_not_asked_about() -> None:
 
 def test_money_below_zero_is_noted() -> None:
     (note,) = log_notes(sums(least=-2.5), DESIGN, 14, "cost")
-    assert note.startswith("cost is below 0 in some rows, down to -5. Are these refunds")
+    assert note == NoteKind.NEGATIVE_MONEY(money="cost", least=-5.0)
     assert log_notes(sums(least=-2.5), DESIGN, 14, None) == []
 
 

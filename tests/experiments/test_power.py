@@ -3,22 +3,28 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import combinations
 from statistics import NormalDist
 from typing import Any
 
 import numpy as np
 import pytest
+import tea_tasting
 from small_experiments import NEW, NONE, OLD, content
 
 from outlay.core.errors import OutlayError
 from outlay.experiments.design import Experiment
-from outlay.experiments.moments import Metric, UserMoments, linearised_variance, moments_of
-from outlay.experiments.power import guardrail_alpha, is_constant, last_alpha, solve
-from outlay.experiments.sample_size import units_needed
+from outlay.experiments.moments import Metric, UserMoments, moments_of
+from outlay.experiments.power import Asked, Power, guardrail_alpha, last_alpha, units_needed
+from outlay.experiments.power import solve as solved
 
 NORMAL = NormalDist()
 X, RATIO = Metric("x", "x"), Metric("x_per_n", "x", "n")
 PLAN: dict[str, Any] = {"arm": "new", "users": (30_000, 10_000), "alpha": 0.05, "power": 0.8}
+
+
+def solve(moments: UserMoments, metric: Metric, *, cuped: bool, **asked: Any) -> Power:
+    return solved(moments, metric, Asked(**asked), cuped=cuped)
 
 
 @pytest.fixture(scope="module")
@@ -116,11 +122,11 @@ def test_a_constant_metric_is_refused(past: UserMoments) -> None:
     together = moments_of({"x": 1.1 * n, "n": n})
     absent = moments_of({"x": n, "n": np.zeros(len(n))})
     for moments, metric in ((constant, X), (together, RATIO), (absent, RATIO)):
-        assert is_constant(moments, metric)
+        assert moments.is_constant(metric)
         with pytest.raises(OutlayError, match=r"metric 'x.*': is the same for all users of the past log"):
             solve(moments, metric, cuped=False, **PLAN)
-    assert not is_constant(past, X)
-    assert not is_constant(past, RATIO)
+    assert not past.is_constant(X)
+    assert not past.is_constant(RATIO)
 
 
 def test_a_constant_past_is_not_used(past: UserMoments) -> None:
@@ -152,9 +158,34 @@ def test_a_mean_of_zero_has_no_relative_effect() -> None:
     assert found.absolute > 0
 
 
-def test_the_formula_of_two_means_gives_the_same_users(past: UserMoments) -> None:
+def test_the_users_needed_are_those_of_a_plan(past: UserMoments) -> None:
+    """As an evaluation counts them, which has only the variance."""
     for share in (0.5, 0.25):
         users = (30_000, int(30_000 * share / (1 - share)))
         found = solve(past, X, cuped=False, lift=0.01, **{**PLAN, "users": users})
-        own = units_needed(linearised_variance(past, X), 0.01 * found.mean, alpha=0.05, power=0.8, share=share)
-        assert own == pytest.approx(found.lift_users, rel=1e-3)
+        own = units_needed(past.variance(X), 0.01 * found.mean, alpha=0.05, power=0.8, share=share)
+        assert own == found.lift_users
+
+
+@pytest.mark.parametrize("power", [0.5, 0.8, 0.95])
+@pytest.mark.parametrize("metric", [X, RATIO])
+@pytest.mark.parametrize("cuped", [False, True])
+def test_power_is_that_of_tea_tasting(past: UserMoments, metric: Metric, cuped: bool, power: float) -> None:
+    """Another implementation, which searches for what it solves."""
+    pairs = list(combinations(past.columns, 2))
+    place = {name: i for i, name in enumerate(past.columns)}
+    known = tea_tasting.aggr.Aggregates(
+        count_=past.users,
+        mean_={name: past.average(name) for name in past.columns},
+        var_={name: float(past.covariance[i, i]) for name, i in place.items()},
+        cov_={(a, b): float(past.covariance[place[a], place[b]]) for a, b in pairs},
+    )
+    columns = [metric.numerator, metric.denominator]
+    columns += [metric.before.numerator, metric.before.denominator] if cuped else []
+    settings = {"use_t": False, "alpha": 0.05, "ratio": 1 / 3, "power": power, "n_obs": 40_000}
+    (smallest,) = tea_tasting.RatioOfMeans(*columns, **settings).solve_power_from_aggregates(known, "effect_size")
+    asked = tea_tasting.RatioOfMeans(*columns, **settings, rel_effect_size=0.01)
+    found = solve(past, metric, cuped=cuped, lift=0.01, **PLAN | {"power": power})
+    assert found.absolute == pytest.approx(smallest.effect_size, abs=1e-11)
+    assert found.lift_power == pytest.approx(asked.solve_power_from_aggregates(known, "power")[0].power, rel=1e-12)
+    assert found.lift_users == asked.solve_power_from_aggregates(known, "n_obs")[0].n_obs

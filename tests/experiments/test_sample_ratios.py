@@ -9,9 +9,10 @@ from numpy.typing import NDArray
 
 from outlay.experiments.analyze import analyze
 from outlay.experiments.checks import ratio_reasons, sample_ratios
-from outlay.experiments.columns import ExperimentColumns
 from outlay.experiments.lift import needed_pairs, sample_ratio
+from outlay.experiments.log import ExperimentColumns
 from outlay.experiments.moments import Metric
+from outlay.experiments.notes import NoteKind
 from outlay.experiments.sums import DailySums, read_sums
 from small_panels import experiment, opened, panel
 
@@ -47,7 +48,8 @@ def test_a_day_that_lost_users_is_named_though_all_days_together_agree() -> None
     assert (third.control, third.treatment) == tuple(sums.users[3].sum(axis=1))
     assert third.p_value == pytest.approx(7 * sample_ratio(third.control, third.treatment, 1.0))
     (reason,) = ratio_reasons([whole, *days], experiment(), 1)
-    assert reason.startswith("the arms have the planned users in all, but not among users who came on 2026-")
+    assert reason.kind is NoteKind.RATIO_OF_PARTS
+    assert str(reason.figures["parts"]).startswith("who came on 2026-")
     blocked = analyze(sums, experiment(), ACTIVE, 7, money=None).comparisons[0]
     assert (blocked.outcome, blocked.blocked) == ("blocked", [reason])
 
@@ -65,8 +67,8 @@ def test_a_segment_that_lost_users_is_named() -> None:
     assert not whole.passed
     assert "in the segment 'second'" in [part.part for part in parts]
     (reason,) = ratio_reasons([whole, *parts], experiment(), 1)
-    assert "something other than chance decides who is seen, above all among users" in reason
-    assert "in the segment 'second' (" in reason
+    assert reason.kind is NoteKind.SAMPLE_RATIO
+    assert "in the segment 'second' (" in str(reason.figures["parts"])
 
 
 def test_only_the_three_worst_days_are_told() -> None:

@@ -6,7 +6,7 @@ import pytest
 from numpy.typing import NDArray
 
 from outlay.core.errors import LogError
-from outlay.experiments.columns import ExperimentColumns
+from outlay.experiments.log import ExperimentColumns
 from outlay.experiments.sums import DailySums, read_sums
 from small_panels import experiment, opened, rows
 

@@ -11,10 +11,11 @@ import pyarrow as pa
 import pytest
 
 from outlay.experiments.analyze import analyze
-from outlay.experiments.columns import ExperimentColumns
 from outlay.experiments.design import Experiment
 from outlay.experiments.lift import IntervalEstimate, needed_pairs
+from outlay.experiments.log import ExperimentColumns
 from outlay.experiments.moments import Metric
+from outlay.experiments.notes import NoteKind
 from outlay.experiments.results import Analysis, ArmComparison
 from outlay.experiments.sums import read_sums
 from outlay.experiments.words import change, relative, span, verdict
@@ -131,7 +132,7 @@ def test_of_several_nothing_is_said_to_be_kept_while_one_is_blocked() -> None:
     other = replace(one, arm="next")
     both = replace(found, comparisons=[one, other])
     assert "Keep “old”: " in verdict(both)
-    both = replace(found, comparisons=[one, replace(other, blocked=["the arm “next” has no users"])])
+    both = replace(found, comparisons=[one, replace(other, blocked=[NoteKind.NO_USERS(arm="next")])])
     assert "Keep" not in verdict(both)
 
 

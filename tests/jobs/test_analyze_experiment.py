@@ -18,6 +18,7 @@ import pytest
 from outlay.core.errors import LogError, OutlayError
 from outlay.experiments.design import Experiment
 from outlay.experiments.lift import Lift
+from outlay.experiments.notes import Note, NoteKind
 from outlay.experiments.results import Analysis
 from outlay.experiments.split import assign
 from outlay.jobs.analyze_experiment import analyze_experiment
@@ -30,6 +31,10 @@ def active(result: Analysis) -> Lift:
     found = result.comparisons[0].lift("active")
     assert found is not None
     return found
+
+
+def of_kind(result: Analysis, kind: NoteKind) -> list[Note]:
+    return [note for note in result.notes if note.kind is kind]
 
 
 def renamed(log: pa.Table, **names: str) -> pa.Table:
@@ -121,7 +126,7 @@ def test_days_that_nobody_has_bar_the_verdict(tmp_path: Path) -> None:
     assert found.verdict.startswith(
         "After day 14 of 14: No verdict on “new”. Because the log has no row of any user on 2026-03-05"
     )
-    assert any("on 2026-03-05 to 2026-03-06. Were they exported?" in note for note in found.notes)
+    assert NoteKind.UNRECORDED(days="2026-03-05 to 2026-03-06") in found.notes
     short = analyze_experiment(written(LOG.filter(pc.field("day") < 7), tmp_path), experiment(), day=14)
     assert "no row of any user on 2026-03-09 to 2026-03-15" in short.verdict
 
@@ -145,7 +150,7 @@ def test_a_row_may_be_a_user_with_the_time_before_beside(tmp_path: Path) -> None
     found = analyze_experiment(written(log, tmp_path), experiment(), day=14)
     assert active(found).covariate
     assert [d.day for d in found.comparisons[0].decisions] == [14]
-    assert any("Each row is a whole user" in note for note in found.notes)
+    assert NoteKind.WHOLE_USERS() in found.notes
     assert "Take “new”" in found.verdict
 
 
@@ -165,9 +170,9 @@ def test_more_spent_than_the_budget_is_noted(tmp_path: Path) -> None:
         {"name": n, "kind": "constant", "action": 1.0, "share": 0.5, "budget": b} for n, b in (("old", 1e6), ("new", 5))
     ]
     found = analyze_experiment(written(LOG, tmp_path), experiment(arm=arms))
-    [note] = [note for note in found.notes if "nothing stopped it there" in note]
-    assert "“new” spent" in note
-    assert "its budget of 5;" in note
+    [note] = of_kind(found, NoteKind.OVERSPENT)
+    assert (note.figures["arm"], note.figures["budget"]) == ("new", 5)
+    assert note.figures["spent"] == found.arms[1].spent
 
 
 def test_a_log_in_which_nobody_has_an_arm_is_refused(tmp_path: Path) -> None:
@@ -183,7 +188,7 @@ def test_a_row_per_user_does_not_say_on_how_many_days_money_was_paid(tmp_path: P
     users = per_user(LOG)
     found = analyze_experiment(written(users, tmp_path), experiment(experiment=meta), day=14)
     assert [x.metric for x in found.comparisons[0].lifts] == ["active", "cost", "cost_per_active"]
-    assert any("redemption is not shown: a row per user" in note for note in found.notes)
+    assert NoteKind.NO_REDEMPTION(metric="redemption") in found.notes
     days = users.append_column("redeemed", users["active"])
     told = analyze_experiment(written(days, tmp_path), experiment(experiment=meta), day=14)
     assert told.comparisons[0].lift("redemption") is not None
@@ -236,12 +241,12 @@ def test_a_list_may_be_csv_and_users_without_rows_are_told(plain: Analysis, tmp_
     few = written(LOG.filter(pc.field("user") < "u3"), tmp_path)
     found = analyze_experiment(few, experiment(), assigned=tmp_path / "arms.csv")
     gone = 600 - len(pc.unique(LOG.filter(pc.field("user") < "u3")["user"]))
-    assert any(f"{gone} of 600 assigned users have no row in the log; they count as 0" in n for n in found.notes)
+    assert NoteKind.WITHOUT_ROWS(count=gone, assigned=600) in found.notes
 
 
 def test_a_look_that_was_asked_for_is_not_called_the_last_whole_week(tmp_path: Path) -> None:
     found = analyze_experiment(written(LOG, tmp_path), experiment(), day=3)
-    assert not any("last whole week" in note for note in found.notes)
+    assert not of_kind(found, NoteKind.LATER_DAYS)
     with pytest.raises(OutlayError, match=r"day: is -3; must be at least 1\. Days of a look are counted from 1"):
         analyze_experiment(written(LOG, tmp_path), experiment(), day=-3)
 
@@ -249,10 +254,10 @@ def test_a_look_that_was_asked_for_is_not_called_the_last_whole_week(tmp_path: P
 def test_the_look_is_after_the_last_whole_week(tmp_path: Path) -> None:
     found = analyze_experiment(written(LOG.filter(pc.field("day") < 10), tmp_path), experiment())
     assert (found.day, found.observed) == (7, 10)
-    assert any("look is after day 7" in note for note in found.notes)
+    assert NoteKind.LATER_DAYS(observed=10, ripe="", day=7) in found.notes
     early = analyze_experiment(written(LOG.filter(pc.field("day") < 3), tmp_path), experiment())
     assert early.day == 3
-    assert any("not whole weeks" in note for note in early.notes)
+    assert NoteKind.BROKEN_WEEK(day=3) in early.notes
     assert "nothing is decided about “new” yet" in early.verdict
 
 
@@ -262,7 +267,7 @@ def test_a_look_after_the_planned_end_is_refused(tmp_path: Path) -> None:
         analyze_experiment(path, experiment(), day=15)
     found = analyze_experiment(path, experiment())
     assert found.day == 14
-    assert any("3,600 rows after the planned end" in note for note in found.notes)
+    assert NoteKind.BEYOND(rows=3_600, days=14) in found.notes
 
 
 def test_a_list_of_the_assigned_counts_those_who_never_came(tmp_path: Path) -> None:
@@ -287,7 +292,7 @@ def test_a_list_that_lacks_users_of_the_log_is_told(tmp_path: Path) -> None:
     pq.write_table(users.slice(0, 500), tmp_path / "arms.parquet")
     found = analyze_experiment(written(LOG, tmp_path), experiment(), assigned=tmp_path / "arms.parquet")
     assert sum(arm.users for arm in found.arms) == 500
-    assert any("100 users are in an arm in the log but not on the list" in note for note in found.notes)
+    assert NoteKind.NOT_LISTED(count=100) in found.notes
 
 
 def test_rows_without_an_arm_from_before_assignment_do_not_count(tmp_path: Path) -> None:
@@ -320,16 +325,11 @@ def test_what_was_promised_stands_beside(tmp_path: Path, estimates: Path) -> Non
     for given in (estimates, {"new": estimates}):
         found = analyze_experiment(path, experiment(), promised=given)
         assert [(p.metric, p.days, p.agrees) for p in found.promised] == [("active", 7, True)]
-    assert any(
-        "is relative to “old”. If these are not the same policy, the two need not agree" in n for n in found.notes
-    )
-    assert not any("by then, the users of the ramp" in note for note in found.notes)
+    assert NoteKind.OTHER_CONTROL(control="old") in found.notes
+    assert not of_kind(found, NoteKind.RAMP_OF_PROMISE)
     ramp = experiment(ramp=[{"day": 0, "coverage": 0.5}, {"day": 4, "coverage": 1.0}])
     ramped = analyze_experiment(path, ramp, promised=estimates)
-    assert any(
-        "The promise is for 7 days; by then, the users of the ramp had been in the test for 7.0" in n
-        for n in ramped.notes
-    )
+    assert of_kind(ramped, NoteKind.RAMP_OF_PROMISE) == [NoteKind.RAMP_OF_PROMISE(days=7, inside=7.0)]
     (row,) = found.to_dict()["promised"]
     assert (row["arm"], row["metric"], row["agrees"]) == ("new", "active", True)
     estimates.write_text("{}")

@@ -14,6 +14,7 @@ import pytest
 
 from outlay.core.campaign import Campaign
 from outlay.core.errors import OutlayError
+from outlay.experiments.notes import NoteKind
 from outlay.experiments.results import Analysis
 from outlay.jobs.analyze_experiment import analyze_experiment
 from outlay.pages.experiment import render
@@ -51,9 +52,9 @@ def test_days_that_are_not_ripe_are_in_no_number(tmp_path: Path) -> None:
     late = analyze_experiment(written(spoilt(LOG, 9), tmp_path), experiment(), campaign=campaign(5))
     assert json.dumps(numbers(late)) == json.dumps(numbers(wanted))
     assert late.day == 7
-    assert "The log has 9 ripe days; the look is after day 7, the last whole week." in late.notes
-    told = next(note for note in late.notes if "log.delays" in note)
-    assert told == (
+    assert NoteKind.LATER_DAYS(observed=9, ripe=" ripe", day=7) in late.notes
+    told = next(note for note in late.notes if note.kind is NoteKind.UNRIPE)
+    assert told.words == (
         "Outcomes can come up to 5 days later (log.delays), so 9 days of the test are ripe. The 3,000 rows of later "
         "days are left out. The verdict is not final before day 14 is ripe: when outcomes have been collected until "
         "2026-03-20."
@@ -76,7 +77,7 @@ def test_no_verdict_before_the_last_day_is_ripe(tmp_path: Path) -> None:
         analyze_experiment(path, planned, day=14, campaign=campaign(as_of=until - datetime.timedelta(days=1)))
     final = analyze_experiment(path, planned, campaign=campaign(as_of=until))
     assert (final.day, final.comparisons[0].outcome) == (14, "better")
-    assert not any("log.delays" in note for note in final.notes)
+    assert not any(note.kind is NoteKind.UNRIPE for note in final.notes)
 
 
 def test_rows_after_the_end_are_time_for_outcomes_to_come(tmp_path: Path) -> None:

@@ -15,7 +15,8 @@ from outlay.bundles.decide import Bundle
 from outlay.core.campaign import Campaign
 from outlay.core.errors import BundleError, OutlayError
 from outlay.experiments.design import Experiment
-from outlay.experiments.past import measure_past
+from outlay.experiments.notes import Note, NoteKind
+from outlay.experiments.planning import measure_past
 from outlay.jobs.plan_experiment import PlanResult, plan_experiment
 
 USERS, DAYS = 300, 28
@@ -41,6 +42,10 @@ def campaign(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def plan(campaign: Path, out: Path, content: dict[str, Any], **options: Any) -> PlanResult:
     return plan_experiment(content, campaign, out / "experiment.toml", **{"today": BEFORE_START, **options})
+
+
+def of_kind(found: PlanResult, *kinds: NoteKind) -> list[Note]:
+    return [note for note in found.notes if note.kind in kinds]
 
 
 def test_totals_of_users_are_those_of_numpy(campaign: Path) -> None:
@@ -121,9 +126,10 @@ def test_what_is_doubtful_in_a_past_log_is_noted(campaign: Path, tmp_path: Path)
     columns = {name: [x for x, keep in zip(values, kept, strict=True) if keep] for name, values in columns.items()}
     columns["coupon"][-1], columns["active"][-1] = -1.5, 1
     found = measure_past(Campaign.load(campaign_file(tmp_path, columns)), 7)
-    assert len(found.notes) == 2
-    assert "no row of any user on day 16 to day 17, day 22; they count" in found.notes[0]
-    assert found.notes[1].startswith("coupon_cost is below 0 in some rows, down to -1.5.")
+    assert found.notes == (
+        NoteKind.PAST_UNRECORDED(days="day 16 to day 17, day 22"),
+        NoteKind.NEGATIVE_MONEY(money="coupon_cost", least=-1.5),
+    )
     assert found.actions == tuple(sorted(set(columns["coupon"])))
 
 
@@ -198,7 +204,7 @@ def test_a_constant_metric_is_refused_and_a_constant_guardrail_noted(tmp_path: P
         plan(campaign, tmp_path, design())
     result = plan(campaign, tmp_path, design(metric="cost", guardrails=["active"]))
     assert {power.metric for power in result.powers} == {"cost"}
-    assert any("guardrail 'active' is the same for all users" in note for note in result.notes)
+    assert NoteKind.CONSTANT_GUARDRAIL(metric="active") in result.notes
 
 
 def test_actions_that_the_campaign_does_not_give_are_refused(campaign: Path, tmp_path: Path) -> None:
@@ -210,31 +216,34 @@ def test_actions_that_the_campaign_does_not_give_are_refused(campaign: Path, tmp
 
 def test_what_has_begun_is_said_to_be_live(campaign: Path, tmp_path: Path) -> None:
     early = plan(campaign, tmp_path, design(start="2020-03-02"))
-    assert any("on 2020-03-02" in note and "counts as live" in note for note in early.notes)
+    (note,) = of_kind(early, NoteKind.LIVE)
+    assert str(note.figures["when"]).startswith("on 2020-03-02, ")
 
 
 def test_unequal_or_small_purses_are_noted(campaign: Path, tmp_path: Path) -> None:
     equal = plan(campaign, tmp_path, design(OLD, NEW | {"share": 0.25, "budget": 10_000.0}))
-    assert not any("budget" in note for note in equal.notes)
+    assert not of_kind(equal, NoteKind.UNEQUAL_BUDGETS, NoteKind.SHORT_BUDGETS)
     unequal = plan(campaign, tmp_path, design(OLD, NEW | {"budget": 30_000.0}))
-    assert any("'new' has 1.5 times the budget per user of 'old'" in note for note in unequal.notes)
+    assert NoteKind.UNEQUAL_BUDGETS(most="new", least="old", times=1.5) in unequal.notes
     # 150 users spend about 1 a day (half of them 2 on average) over 14 days: about 2,100.
     small = plan(campaign, tmp_path, design(OLD | {"budget": 1_000.0}, NEW | {"budget": 1_000.0}))
-    (note,) = [note for note in small.notes if "'old' has 1,000 of 2," in note]
-    assert "'new' has 1,000 of" in note
-    assert "gone after day 6" in note  # 150 users spend about 150 a day
+    (note,) = of_kind(small, NoteKind.SHORT_BUDGETS)
+    old, new = str(note.figures["arms"]).split("; ")
+    assert old.startswith("'old' has 1,000 of 2,")
+    assert new.startswith("'new' has 1,000 of")
+    assert old.endswith("gone after day 6")  # 150 users spend about 150 a day
 
 
 def test_short_logs_ramps_and_small_arms_are_noted(campaign: Path, tmp_path: Path) -> None:
     assert plan(campaign, tmp_path, design()).notes == ()
     ramped = plan(campaign, tmp_path, design(ramp=[(0, 0.5), (4, 1.0)]))
-    assert any("the ramp ends on day 4: power counts only the 10 days after it" in note for note in ramped.notes)
+    assert NoteKind.RAMP_ENDS(growth=4, days=10) in ramped.notes
     long = plan(campaign, tmp_path, design(days=42))
-    assert any("42 days are taken as 1.5 times the 28 days that the log has" in note for note in long.notes)
-    assert any("not known what CUPED would gain" in note for note in long.notes)
+    assert NoteKind.SCALED(days=42, times=1.5, window=28) in long.notes
+    assert NoteKind.NO_DAYS_BEFORE() in long.notes
     assert all(not power.cuped for power in long.powers)
     small = plan(campaign, tmp_path, design(), users=60)
-    assert any("an arm has 30 users; with fewer than 100" in note for note in small.notes)
+    assert NoteKind.ROUGH_POWER(users=30, enough=100) in small.notes
 
 
 def test_guardrails_need_more_than_the_metric_of_the_verdict(campaign: Path, tmp_path: Path) -> None:
@@ -258,11 +267,9 @@ def test_a_small_arm_whose_cost_few_users_make_is_noted(tmp_path: Path) -> None:
     columns["coupon"] = (np.repeat(rng.random(USERS) < 0.03, DAYS) * rng.lognormal(0, 1, USERS * DAYS)).tolist()
     campaign = campaign_file(tmp_path, columns)
     old, small = NEW | {"name": "old"}, NEW | {"share": 0.05, "budget": 2000.0}
-    (note,) = [x for x in plan(campaign, tmp_path, design(old, small), users=4000).notes if "few users" in x]
-    assert note.startswith(
-        "a few users account for most of cost and redemption, and the control and the arm 'new' have 2,000"
-    )
-    assert not any("few users" in x for x in plan(campaign, tmp_path, design(old, NEW), users=4000).notes)
+    (note,) = of_kind(plan(campaign, tmp_path, design(old, small), users=4000), NoteKind.SKEWED)
+    assert note == NoteKind.SKEWED(metrics="cost and redemption", arm="new", control=2000, treatment=200)
+    assert not of_kind(plan(campaign, tmp_path, design(old, NEW), users=4000), NoteKind.SKEWED)
 
 
 def test_a_live_test_is_replaced_only_if_its_coverage_grows(campaign: Path, tmp_path: Path) -> None:
@@ -321,7 +328,8 @@ def test_the_design_effect_is_that_of_the_cities_and_more_users_are_needed(by_ci
     assert smallest.lift_users is not None
     assert wider.lift_users is not None
     assert wider.lift_users == pytest.approx(smallest.lift_users * found.effect, rel=0.05)
-    assert any("intra-cluster correlation" in note for note in drawn.notes)
+    (note,) = of_kind(drawn, NoteKind.CLUSTERED)
+    assert note.figures["correlation"] == found.correlation
     assert drawn.to_dict()["design_effect"]["clusters"] == 60
     assert Experiment.load(drawn.path).meta.cluster == "city"
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from outlay.experiments.design import Experiment
 from outlay.experiments.lift import ArmDifference, IntervalEstimate, Lift, Withheld
+from outlay.experiments.notes import NoteKind
 from outlay.experiments.results import (
     Analysis,
     ArmComparison,
@@ -21,7 +22,7 @@ from outlay.experiments.results import (
     Segment,
 )
 
-REASON = "the arm “new” has 5,506 users where 6,006 were planned (p = 3e-06)"
+REASON = NoteKind.SAMPLE_RATIO(found="the arm “new” has 5,506 users where 6,006 were planned", parts="")
 
 
 def effect(value: float, half: float, unit: float = 5.0) -> ArmDifference:
@@ -66,7 +67,7 @@ def compared(
     lifts: list[Lift | Withheld] = [
         lift("active", value, covariate=True),
         lift("cost", -0.025, unit=4.0),
-        Withheld("redemption", "an arm has 12 users; 30 are needed"),
+        Withheld("redemption", NoteKind.FEW_UNITS(count=12, units="users", needed=30)),
     ]
     found = ArmComparison(
         arm=arm,
@@ -132,5 +133,5 @@ def example(*comparisons: ArmComparison, day: int = 14, **meta: Any) -> Analysis
                     promised=IntervalEstimate(0.09, 0.08, 0.10), happened=IntervalEstimate(0.031, 0.01, 0.052),
                     agrees=False, caution="the clip binds"),
         ),
-        notes=("The log has 16 days.",),
+        notes=(NoteKind.LATER_DAYS(observed=16, ripe="", day=day),),
     )  # fmt: skip

@@ -16,6 +16,7 @@ from experiment_examples import REASON, compared, course, decision, effect, exam
 
 from outlay.experiments import words
 from outlay.experiments.lift import ArmDifference, IntervalEstimate, Lift, Withheld
+from outlay.experiments.notes import NoteKind
 from outlay.experiments.results import Analysis, ArmComparison, Change, Outcome
 from outlay.pages import experiment_charts, experiment_words
 from outlay.pages.experiment import render
@@ -275,7 +276,7 @@ def test_a_blocked_verdict_stands_large_with_its_reason_and_without_cards_of_lif
     assert got.row("ratio", "new in the log")[1] == "✕ no"
     assert "do not drop users to restore the ratio" in got.text
     assert "Take" not in got.text
-    assert f"Because {REASON}." in got.text
+    assert f"Because {REASON.words}." in got.text
     assert [row[1] for row in got.rows["lift-0"][1:3]] == ["no verdict", "no verdict"]
     assert got.text.count("Not to be trusted: ") == 3, "course, guardrails, segments"
     assert "happened (not to be trusted)" in got.text
@@ -284,18 +285,18 @@ def test_a_blocked_verdict_stands_large_with_its_reason_and_without_cards_of_lif
 
 
 def test_a_metric_that_cannot_be_compared_leaves_no_course_but_the_reason() -> None:
-    withheld = Withheld("active", "it does not differ between the users of an arm (14, 14)")
+    withheld = Withheld("active", NoteKind.CONSTANT(treatment=14, control=14))
     arm = compared("new", "blocked")
     courses = [replace(arm.courses[0], points=[]), *arm.courses[1:]]
     arm = replace(arm, lifts=[withheld], courses=courses, decisions=[], segments=[], detectable=None)
     got = page(arm)
     assert "lift-0" not in got.sections
-    assert f"Because {REASON}." in got.text
+    assert f"Because {REASON.words}." in got.text
     assert "none of its numbers" in got.text
     assert "none of its numbers" not in words.headline(replace(example(arm), ratios=[]), arm)
     assert "cost is 2.5% lower, first seen on day 6" in got.text
     assert got.row("guardrails-0", "14")[1].startswith("−2.5%")
-    assert got.row("metrics", "active")[1] == f"not shown: {withheld.reason}"
+    assert got.row("metrics", "active")[1] == f"not shown: {withheld.reason.words}"
     assert "It is not known how small a difference this test could detect" in got.text
     assert "That is the effect that" not in got.text
 
@@ -392,7 +393,7 @@ def test_segments_promises_power_and_cuped_are_told() -> None:
         "This test detects a difference of 1.4% in active; a smaller one may stay hidden",
         "a probability of 80%",
         "explains 60% of the variance of active, as if the test had 2.50 times the users",
-        "The log has 16 days.",
+        "The log has 16 days; the look is after day 14",
     ):
         assert part in text
     assert page().row("promised", "active, 7 days")[-1] == "✕ no"
@@ -426,12 +427,21 @@ def test_the_page_asks_for_nothing_from_outside() -> None:
 
 def test_names_from_files_are_escaped_everywhere() -> None:
     arm = compared(NASTY, "blocked")
-    lifts: list[Lift | Withheld] = [lift(NASTY, 0.1), lift(NASTY, 0.1), Withheld(NASTY, NASTY)]
+    lifts: list[Lift | Withheld] = [
+        lift(NASTY, 0.1),
+        lift(NASTY, 0.1),
+        Withheld(NASTY, NoteKind.NO_DENOMINATOR(column=NASTY)),
+    ]
     arm = replace(
-        arm, blocked=[NASTY], segments=[replace(segment, name=NASTY, lifts=lifts) for segment in arm.segments],
-        lifts=lifts, courses=[course(NASTY, 0.1, 0.1, 14), course(f"2{NASTY}", 0.1, 0.1, 14)],
-    )  # fmt: skip
-    content = replace(example(arm, name=NASTY, campaign=NASTY, metric=NASTY), notes=(NASTY,))
+        arm,
+        blocked=[NoteKind.NO_USERS(arm=NASTY)],
+        segments=[replace(segment, name=NASTY, lifts=lifts) for segment in arm.segments],
+        lifts=lifts,
+        courses=[course(NASTY, 0.1, 0.1, 14), course(f"2{NASTY}", 0.1, 0.1, 14)],
+    )
+    content = replace(
+        example(arm, name=NASTY, campaign=NASTY, metric=NASTY), notes=(NoteKind.OTHER_CONTROL(control=NASTY),)
+    )
     html = render(content)
     got = _Page(html)
     assert "alert(" not in "".join(str(tag) + str(list(attrs)) for tag, attrs in got.tags)

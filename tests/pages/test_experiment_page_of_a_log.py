@@ -15,6 +15,7 @@ import pytest
 
 from outlay.core.errors import OutlayError
 from outlay.experiments import words
+from outlay.experiments.notes import NoteKind
 from outlay.experiments.results import Analysis
 from outlay.jobs.analyze_experiment import analyze_experiment
 from outlay.pages.experiment import render, write_page
@@ -47,7 +48,7 @@ def test_a_wrong_sample_ratio_blocks(tmp_path: Path) -> None:
     found = analysed(tmp_path, log.filter((pc.field("arm") == "old") | (pc.field("user") < "u2")))
     comparison = found.comparisons[0]
     assert (comparison.outcome, found.ratios[0].passed) == ("blocked", False)
-    assert "something other than chance decides who is seen" in comparison.blocked[0]
+    assert comparison.blocked[0].kind is NoteKind.SAMPLE_RATIO
 
 
 def test_what_the_analysis_found_stands_on_the_page(won: Analysis) -> None:

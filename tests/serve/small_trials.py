@@ -6,8 +6,7 @@ import datetime
 from pathlib import Path
 from typing import Any
 
-from outlay.experiments.design import Experiment
-from outlay.experiments.text import experiment_text
+from outlay.experiments.design import Experiment, experiment_text
 from outlay.serve.clock import Clock
 
 START = datetime.date(2026, 3, 2)

@@ -17,6 +17,7 @@ from outlay.bundles.decide import Bundle
 from outlay.bundles.write import BundleSpec, write_bundle
 from outlay.core.errors import LogError
 from outlay.experiments.design import Experiment
+from outlay.experiments.notes import NoteKind
 from outlay.jobs.analyze_experiment import analyze_experiment
 from outlay.jobs.assign_users import assign_users
 from outlay.serve.export.export import export_log
@@ -154,7 +155,7 @@ def test_served_exported_and_analysed_by_cluster(bundle: Bundle, towns: Experime
     counts = {arm.name: arm.users for arm in found.arms}
     assert counts == {arm: list(wanted.values()).count(arm) for arm in counts}
     drawn = len({HOME[user] for user, arm in wanted.items() if arm})
-    assert any(f"errors are those of {drawn} clusters" in note for note in found.notes), found.notes
+    assert NoteKind.BY_CLUSTER(clusters=drawn) in found.notes
     listed = analyze_experiment(
         tmp_path / "next", towns, columns={"user": "user_id"}, assigned=tmp_path / "arms.parquet"
     )

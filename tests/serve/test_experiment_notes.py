@@ -14,8 +14,7 @@ from small_trials import RAMP, Days, trial
 
 from outlay.bundles.decide import Bundle
 from outlay.core.errors import OutlayError
-from outlay.experiments.design import Experiment
-from outlay.experiments.text import experiment_text
+from outlay.experiments.design import Experiment, experiment_text
 from outlay.serve.config import ServeConfig
 from outlay.serve.deciding.loaded_bundle import prepare_bundle
 from outlay.serve.experiment.arms import load_experiment

@@ -1,7 +1,7 @@
 """The A/B test that would settle whether a policy brings what its evaluation says, sized from the same log.
 
     x_i  = total of the reward of user i over the last w days of the log    w: those of the test, or of a shorter log
-    n    = users of both arms that detect the effect (`experiments/sample_size.py`)
+    n    = users of both arms that detect the effect (`experiments/power.py`)
     effect = half of the estimated gain if the log's users are enough for that, else the estimated gain
 
 Estimates of chosen policies are rather too high than too low, so half of the gain is what a test should be able to see.
@@ -25,10 +25,9 @@ from numpy.typing import NDArray
 
 from outlay.core.campaign import Campaign
 from outlay.core.transitions import Transitions
-from outlay.experiments.by_cluster import USERS, per_user
 from outlay.experiments.design import WEEK
-from outlay.experiments.moments import Metric, UserMoments, linearised_variance, moments_of
-from outlay.experiments.sample_size import units_needed
+from outlay.experiments.moments import USERS, Metric, UserMoments, moments_of
+from outlay.experiments.power import units_needed
 
 MOST_WEEKS = 4  # of a test
 POWER, ALPHA = 0.8, 0.05
@@ -147,10 +146,10 @@ def _size(part: float, days: int, lift: float, users: UserMoments, clusters: Use
     if effect == 0 or len(users.mean) == 0 or users.users < 2:
         return None
     if clusters is None:
-        variance = linearised_variance(users, metric)
+        variance = users.variance(metric)
         units = max(units_needed(variance, effect, alpha=ALPHA, power=POWER), 2 * FEWEST)
         return _Size(part, days, ceil(units / 2), None, users) if variance > 0 else None
-    if clusters.users < 2 or not (variance := linearised_variance(clusters, per_user(metric))) > 0:
+    if clusters.users < 2 or not (variance := clusters.variance(metric.per_user)) > 0:
         return None
     units = ceil(units_needed(variance, effect, alpha=ALPHA, power=POWER) / 2)
     return _Size(part, days, ceil(units * users.users / clusters.users), units, users)

@@ -24,9 +24,8 @@ from outlay.choosing.planned_test import FEWEST, SPARE, in_words, rounded_up, wi
 from outlay.core.campaign import Campaign
 from outlay.core.transitions import Transitions
 from outlay.core.wording import percent
-from outlay.experiments.by_cluster import per_user
 from outlay.experiments.design import WEEK
-from outlay.experiments.moments import Metric, UserMoments, linearised_variance
+from outlay.experiments.moments import Metric, UserMoments
 from outlay.ops.intervals import quantile
 
 PRECISIONS = (0.01, 0.02, 0.05, 0.1)  # half-widths of the 95% interval of a total, relative
@@ -108,8 +107,7 @@ def _relative_spread(users: UserMoments, clusters: UserMoments | None) -> float 
         return None
     mean = float(users.mean[users.place("reward")])
     metric = Metric("reward", "reward")
-    variance = linearised_variance(users, metric) if clusters is None else linearised_variance(
-        clusters, per_user(metric))  # fmt: skip
+    variance = users.variance(metric) if clusters is None else clusters.variance(metric.per_user)
     return float(variance) / mean**2 if mean != 0 and variance > 0 else None
 
 

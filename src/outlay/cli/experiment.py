@@ -95,7 +95,7 @@ def plan(
         print_json(result.to_dict())
         return
     for note in result.notes:
-        stderr.print(f"note: {note}", markup=False, highlight=False, soft_wrap=True)
+        stderr.print(f"note: {note.words}", markup=False, highlight=False, soft_wrap=True)
     if not quiet:
         _show_plan(result, campaign)
 

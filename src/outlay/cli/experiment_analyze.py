@@ -76,7 +76,7 @@ def analyze(
         print_json(analysis.to_dict())
         return
     for note in analysis.notes:
-        stderr.print(f"note: {note}", markup=False, highlight=False, soft_wrap=True)
+        stderr.print(f"note: {note.words}", markup=False, highlight=False, soft_wrap=True)
     if not quiet:
         if report is not None:
             stdout.print(f"{report} written: one page that works offline.", markup=False, highlight=False)
@@ -165,7 +165,7 @@ def _show_comparison(comparison: ArmComparison, control: str, level: str) -> Non
                          markup=False, highlight=False)  # fmt: skip
         for x in lifts:
             if isinstance(x, Withheld):
-                stdout.print(f"  – {x.metric}: not shown: {x.reason}", markup=False, highlight=False)
+                stdout.print(f"  – {x.metric}: not shown: {x.reason.words}", markup=False, highlight=False)
             elif x.cautious:
                 stdout.print(f"  – {x.metric}: the interval is widened, since a few users account for most of it and "
                              "an arm is small", markup=False, highlight=False)  # fmt: skip

@@ -13,7 +13,6 @@ EXTRAS = {
     "train": ("jax", "jaxlib", "equinox", "optax", "onnx", "lightgbm"),
     "report": ("altair", "jinja2", "vl_convert"),
     "serve": ("starlette", "uvicorn", "msgspec", "prometheus_client"),
-    "experiment": ("tea_tasting",),
     "postgres": ("psycopg", "adbc_driver_postgresql", "adbc_driver_manager"),
     "gym": ("gymnasium",),
     "cluster": ("ray",),

@@ -14,12 +14,11 @@ from dataclasses import replace
 
 import numpy as np
 
-from outlay.experiments import lasting
-from outlay.experiments.checks import log_reasons, ratio_reasons, sample_ratios
+from outlay.experiments.checks import change_since, contradictions, log_reasons, ratio_reasons, sample_ratios
 from outlay.experiments.design import Arm, Experiment
-from outlay.experiments.late import LateOutcomes
 from outlay.experiments.lift import Lift, Withheld, lift
-from outlay.experiments.moments import Metric, UserMoments
+from outlay.experiments.moments import Metric
+from outlay.experiments.notes import Note, NoteKind
 from outlay.experiments.power import last_alpha
 from outlay.experiments.results import (
     Analysis,
@@ -27,13 +26,14 @@ from outlay.experiments.results import (
     ArmState,
     Course,
     CoursePoint,
+    LateOutcomes,
     PlannedDecision,
     RatioCheck,
     Segment,
 )
 from outlay.experiments.sequential import obrien_fleming, sequence_half_width, spending_bounds, tuned_rho
 from outlay.experiments.sums import DailySums
-from outlay.experiments.words import quoted, verdict
+from outlay.experiments.words import verdict
 from outlay.ops.intervals import quantile, student
 
 
@@ -49,7 +49,7 @@ def analyze(
     """Analyze a test after `day` days.
 
     Args:
-        sums: of its log; of clusters, if arms are drawn by cluster (`by_cluster.py`).
+        sums: of its log; of clusters, if arms are drawn by cluster (`sums.py`).
         experiment: the test.
         metrics: the first is the verdict's; those named in `guardrails` are followed day by day.
         day: 1 … the planned days.
@@ -61,18 +61,13 @@ def analyze(
         experiment=experiment,
         day=day,
         observed=sums.observed,
-        alpha=_alpha(experiment),
+        alpha=experiment.alpha,
         arms=_arms(sums, experiment, day, money),
         ratios=ratios,
         comparisons=[_compare(sums, experiment, metrics, day, i, ratios) for i in range(1, len(experiment.arms))],
         late=late,
     )
     return replace(analysis, verdict=verdict(analysis))
-
-
-def _alpha(experiment: Experiment) -> float:
-    """The error that each contestant's verdict may spend."""
-    return (1 - experiment.meta.confidence) / len(experiment.contestants)
 
 
 def _arms(sums: DailySums, experiment: Experiment, day: int, money: str | None) -> list[ArmState]:
@@ -108,47 +103,77 @@ def _compare(
 ) -> ArmComparison:
     """The arm at `place` against the control."""
     meta, arm = experiment.meta, experiment.arms[place]
-
-    def after(d: int, segment: str | None = None) -> tuple[UserMoments, UserMoments]:
-        parts = sums.until(d, segment)
-        return parts[0], parts[place]
-
-    def lifts(segment: str | None = None) -> list[Lift | Withheld]:
-        return [_consistent(lift(metric, *after(day, segment), meta.confidence)) for metric in metrics]
-
-    all_lifts = lifts()
-    plain = [lift(metric, *after(day), meta.confidence, adjust=False) for metric in metrics]
-    followed = [metrics[0], *(m for m in metrics[1:] if m.name in meta.guardrails)]
-    days = range(1, day + 1) if sums.daily else (day,)
-    by_day = {
-        m.name: {d: x for d in days if isinstance(x := lift(m, *after(d), meta.confidence), Lift)} for m in followed
-    }
+    lifts = _lifts(sums, metrics, day, place, meta.confidence)
+    by_day = _by_day(sums, experiment, metrics, day, place)
     decisions = _decisions(sums, by_day[metrics[0].name], experiment, day)
-    change = lasting.change(sums, meta.metric, day, place, meta.confidence)
+    change = change_since(sums, meta.metric, day, place, meta.confidence)
     return ArmComparison(
         arm=arm.name,
         contestant=arm in experiment.contestants,
         over=day >= meta.days,
-        lifts=all_lifts,
+        lifts=lifts,
         exposed=_exposed(sums, metrics, day, place, meta.confidence),
-        saved={
-            x.metric: 1 - (x.std_error / y.std_error) ** 2
-            for x, y in zip(all_lifts, plain, strict=True)
-            if isinstance(x, Lift) and isinstance(y, Lift) and x.covariate
-        },
+        saved=_saved(lifts, _lifts(sums, metrics, day, place, meta.confidence, adjust=False)),
         decisions=decisions,
         change=change,
         courses=[_course(experiment, arm, name, known) for name, known in by_day.items()],
-        segments=[
-            Segment(name, sum(part.users for part in after(day, name)), lifts(name))
-            for name in (sums.segments if len(sums.segments) > 1 else ())
-        ],
-        detectable=_detectable(experiment, all_lifts[0]),
+        segments=_segments(sums, metrics, day, place, meta.confidence),
+        detectable=_detectable(experiment, lifts[0]),
         blocked=[
-            *_blocked(sums, experiment, day, place, all_lifts[0], ratios),
-            *lasting.reasons(meta.metric, decisions, change),
+            *_blocked(sums, experiment, day, place, lifts[0], ratios),
+            *contradictions(meta.metric, decisions, change),
         ],
     )
+
+
+def _lifts(
+    sums: DailySums,
+    metrics: Sequence[Metric],
+    day: int,
+    place: int,
+    confidence: float,
+    *,
+    segment: str | None = None,
+    adjust: bool = True,
+) -> list[Lift | Withheld]:
+    """Every metric at a single look, among all users or those of a segment."""
+    arms = sums.until(day, segment)
+    return [_consistent(lift(metric, arms[0], arms[place], confidence, adjust=adjust)) for metric in metrics]
+
+
+def _by_day(
+    sums: DailySums, experiment: Experiment, metrics: Sequence[Metric], day: int, place: int
+) -> dict[str, dict[int, Lift]]:
+    """The verdict's metric and the guardrails: name → day → lift, where there is one."""
+    followed = [metrics[0], *(m for m in metrics[1:] if m.name in experiment.meta.guardrails)]
+    found: dict[str, dict[int, Lift]] = {metric.name: {} for metric in followed}
+    for d in range(1, day + 1) if sums.daily else (day,):
+        arms = sums.until(d)
+        for metric in followed:
+            x = lift(metric, arms[0], arms[place], experiment.meta.confidence)
+            if isinstance(x, Lift):
+                found[metric.name][d] = x
+    return found
+
+
+def _saved(adjusted: Sequence[Lift | Withheld], plain: Sequence[Lift | Withheld]) -> dict[str, float]:
+    """Metric → the share of the variance that the days before the start explain, where they are used."""
+    return {
+        x.metric: 1 - (x.std_error / y.std_error) ** 2
+        for x, y in zip(adjusted, plain, strict=True)
+        if isinstance(x, Lift) and isinstance(y, Lift) and x.covariate
+    }
+
+
+def _segments(sums: DailySums, metrics: Sequence[Metric], day: int, place: int, confidence: float) -> list[Segment]:
+    if len(sums.segments) < 2:
+        return []
+    found = []
+    for name in sums.segments:
+        arms = sums.until(day, name)
+        lifts = _lifts(sums, metrics, day, place, confidence, segment=name)
+        found.append(Segment(name, arms[0].users + arms[place].users, lifts))
+    return found
 
 
 def _consistent(x: Lift | Withheld) -> Lift | Withheld:
@@ -184,7 +209,7 @@ def _decisions(sums: DailySums, known: Mapping[int, Lift], experiment: Experimen
         information = [(sums.days_per_user(d) / known[d].std_error) ** 2 for d in planned]
     else:
         information = [float(d) for d in planned]
-    spent = obrien_fleming(np.array(planned) / experiment.meta.days, _alpha(experiment))
+    spent = obrien_fleming(np.array(planned) / experiment.meta.days, experiment.alpha)
     decisions = []
     for d, bound in zip(planned, spending_bounds(information, spent).tolist(), strict=True):
         if d in known:
@@ -219,13 +244,13 @@ def _blocked(
     place: int,
     main: Lift | Withheld,
     ratios: Sequence[RatioCheck],
-) -> list[str]:
+) -> list[Note]:
     """Why the arm at `place` cannot be compared with the control."""
     now = sums.until(day)
     empty = [experiment.arms[i].name for i in (0, place) if now[i].users == 0]
     if empty:
-        return [f"the arm {quoted(name)} has no users" for name in empty]
+        return [NoteKind.NO_USERS(arm=name) for name in empty]
     reasons = [*ratio_reasons(ratios, experiment, place), *log_reasons(sums, experiment, day)]
     if isinstance(main, Withheld):
-        reasons.append(f"{main.metric} cannot be compared: {main.reason}")
+        reasons.append(NoteKind.NOT_COMPARED(metric=main.metric, reason=main.reason.words))
     return reasons

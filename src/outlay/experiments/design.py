@@ -1,6 +1,7 @@
 """experiment.toml: who gets what in an A/B test, fixed before it starts.
 
     experiment = Experiment.load("experiment.toml")
+    text = experiment_text(experiment)                # with comments and the seal; loads as the same experiment
 
 Once a test is live, only its coverage may grow; another split, salt, budget or metric makes it another test. So the
 file carries a seal, a BLAKE2b hash of everything but the ramp, and a file that was changed by hand is refused.
@@ -27,6 +28,21 @@ ROUNDING = 1e-9  # of a sum of shares
 EQUAL = 0.01  # budgets per user that differ by less count as equal
 
 WRITE = "Write one with: outlay experiment plan"
+MEANINGS = {
+    "salt": "of the draw of arms; every test needs its own",
+    "start": "day 0",
+    "days": "whole weeks",
+    "metric": "of the verdict: total per user",
+    "better": "the wanted direction",
+    "guardrails": "may be looked at on any day",
+    "unit": "of money",
+    "confidence": "of intervals and of the verdict, over all its decisions",
+    "power": "planned",
+    "decisions": "days after which the verdict may be given",
+    "eligible": "who may be in the test: SQL over the log or the table of users",
+    "cluster": "arms are drawn by it, not by user: a column, or SQL over the log or the table of users",
+    "seal": "hash of all but the ramp: changes by hand are refused",
+}  # of the keys, as comments
 
 
 class ExperimentMeta(Section):
@@ -178,6 +194,11 @@ class Experiment(Settings):
         return tuple(arm for arm in others if arm.kind in ("bundle", "constant")) or others
 
     @property
+    def alpha(self) -> float:
+        """The error that the verdict on each contestant may make, over all its decisions."""
+        return (1 - self.meta.confidence) / len(self.contestants)
+
+    @property
     def end(self) -> datetime.date:
         """The first day after the test."""
         return self.meta.start + datetime.timedelta(days=self.meta.days)
@@ -225,16 +246,19 @@ class Experiment(Settings):
         if self.seal() != live.seal():
             raise OutlayError(
                 f"the test {live.meta.name!r} has been live since {live.meta.start}, and more than its "
-                "coverage would change.", file=live.path,
+                "coverage would change.",
+                file=live.path,
                 way_out="A changed test is a new one: give it another name, salt and file.",
-            )  # fmt: skip
+            )
         for day in sorted({step.day for step in (*self.ramp, *live.ramp)}):
             if self.coverage(day) < live.coverage(day):
                 raise OutlayError(
                     f"coverage on day {day} would shrink from {live.coverage(day):g} to {self.coverage(day):g}; users "
-                    "who left would come back affected by the test.", file=live.path, where="ramp",
+                    "who left would come back affected by the test.",
+                    file=live.path,
+                    where="ramp",
                     way_out="Only increase coverage, or stop the test.",
-                )  # fmt: skip
+                )
 
     @classmethod
     def load(cls, path: str | Path) -> Self:
@@ -249,17 +273,68 @@ class Experiment(Settings):
             raise OutlayError("is a campaign file.", file=path, way_out=f"Give an experiment.toml. {WRITE}.")
         found = cls.parse(content, Path(path))
         if found.meta.seal is None:
-            raise OutlayError("is missing: the file was never sealed.", file=path, where="experiment.seal",
-                              way_out=f"{WRITE}.")  # fmt: skip
+            raise OutlayError(
+                "is missing: the file was never sealed.", file=path, where="experiment.seal", way_out=f"{WRITE}."
+            )
         if found.meta.seal != found.seal():
             raise OutlayError(
                 f"is {found.meta.seal!r}, but the content gives {found.seal()!r}: more than the ramp was changed "
-                "after it was sealed.", file=path, where="experiment.seal",
+                "after it was sealed.",
+                file=path,
+                where="experiment.seal",
                 way_out="Use the file that was planned; a changed test is a new one (outlay experiment plan).",
-            )  # fmt: skip
+            )
         return found
 
 
 def _weeks_near(days: int) -> str:
     low, high = days // WEEK * WEEK, -(-days // WEEK) * WEEK
     return f"{low} or {high}" if low else f"{high}"
+
+
+def experiment_text(experiment: Experiment) -> str:
+    """The text of a sealed experiment.toml, which `Experiment.load` reads back as the same experiment."""
+    meta = experiment.meta.model_dump(exclude_none=True) | {"seal": experiment.seal()}
+    lines = [
+        "# Written by outlay experiment plan. Once the test is live, only the ramp may change here, and its coverage",
+        "# may only grow. Another split, salt, budget or metric makes it another test.",
+        "",
+        "[experiment]",
+        *(_line(key, value, MEANINGS.get(key)) for key, value in meta.items()),
+        "",
+        "# From a day on, this part of every arm's share is in the test; nobody changes arms.",
+    ]
+    for step in experiment.ramp:
+        lines += ["[[ramp]]", *(_line(key, value) for key, value in step.model_dump().items()), ""]
+    lines += ["# The first arm is the control. Each arm has a range of the hash, in this order, and its own budget."]
+    for arm in experiment.arms:
+        lines += ["[[arm]]", *(_line(key, value, _meaning(arm, key)) for key, value in _given(arm).items()), ""]
+    return "\n".join(lines)
+
+
+def _given(arm: Arm) -> dict[str, Any]:
+    return arm.model_dump(exclude_none=True)
+
+
+def _meaning(arm: Arm, key: str) -> str | None:
+    if key == "kind":
+        return {
+            "bundle": "decided by a bundle",
+            "constant": "everyone gets the same action",
+            "random": "actions drawn evenly",
+            "holdout": "nobody gets anything",
+        }[arm.kind]
+    return {"share": "of eligible users, at full coverage", "budget": "money of this arm alone"}.get(key)
+
+
+def _line(key: str, value: Any, meaning: str | None = None) -> str:
+    line = f"{key} = {_toml(value)}"
+    return f"{line:<24}  # {meaning}" if meaning else line
+
+
+def _toml(value: Any) -> str:
+    if isinstance(value, str):
+        return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")  # TOML forbids it, JSON does not
+    if isinstance(value, tuple):
+        return f"[{', '.join(_toml(part) for part in value)}]"
+    return str(value)  # numbers and dates: TOML's own form

@@ -5,18 +5,21 @@
     relative  Δ / Ȳ_control, its interval made on the logarithm of A / Ȳ_control, A = Ȳ_control + Δ, which moves as
               (Ȳ_arm − θ C̄_arm) / A − (Ȳ_control / Ȳ_control − θ C̄_control / A)
 
-The unit is the user, or the cluster of users by which arms were drawn (`by_cluster.py`); then quantiles are those of
+The unit is the user, or the cluster of users by which arms were drawn (`moments.py`); then quantiles are those of
 Student's t, with the degrees of freedom of Welch. If users came on different days, both arms hold the same mixture of
-them, and the lift is that of the mixture. The difference and its error are tea-tasting's, from sufficient statistics.
-The two means are not adjusted: CUPED adjusts only the difference, which is therefore not simply one mean less the
-other. The error on the logarithm is ours, since the relative lift is over the control's own mean.
+them, and the lift is that of the mixture. The two means are not adjusted: CUPED adjusts only the difference, which is
+therefore not simply one mean less the other.
+
+The difference and its error are those of tea-tasting (`RatioOfMeans`), which the tests compare; the package itself is
+not used, since its relative interval is not over the control's own mean, it has neither Student's t for clusters nor
+the pooled variance below, and without these, two formulas of it would be left.
 
 If a metric cannot be compared, no number is given but the reason. If one arm is small and a few users account for most
 of the metric, the difference is skewed, and the small arm's own variance is near 0 as long as it has none of those
 users. Both arms are then given the pooled variance, if that makes the error larger.
 
 Source: Deng, Xu, Kohavi and Walker 2013 (CUPED); Deng, Knoblich and Lu 2018 (delta method); Kohavi, Deng, Longbotham
-and Xu 2014 (the users that a skewed metric needs).
+and Xu 2014 (the users that a skewed metric needs); Fabijan et al. 2019 (sample ratio).
 """
 
 from __future__ import annotations
@@ -25,12 +28,11 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import combinations_with_replacement
-from typing import Any
 
 from scipy.special import ndtr, ndtri, stdtr
 
-from outlay.experiments.moments import BEFORE, Metric, UserMoments, aggregates, pooled_skewness, tea_tasting
-from outlay.experiments.power import is_constant
+from outlay.experiments.moments import Metric, UserMoments, pooled
+from outlay.experiments.notes import Note, NoteKind
 from outlay.ops.intervals import quantile, student
 
 LEAST_USERS = 30  # of an arm: with fewer, a normal interval is not reliable
@@ -38,8 +40,7 @@ LEAST_CLUSTERS = 10  # of an arm whose unit is the cluster: with fewer, an inter
 MOST_SKEWED = 0.25  # skewness of a difference up to which each arm has its own variance
 ROUNDING = 1e-9  # of a variance: if CUPED leaves less of it, the rest is rounding
 LONGEST = 700.0  # half width of an interval of logarithms: beyond it, exp overflows
-
-Names = tuple[str | None, str | None, str | None, str | None]  # numerator, denominator, and the same before the start
+EXACT = 1000  # users of two arms: with fewer, the sample ratio's p-value is that of the binomial
 
 
 @dataclass(frozen=True)
@@ -124,14 +125,64 @@ class Withheld:
     """A metric that cannot be compared, and why."""
 
     metric: str
-    reason: str
+    reason: Note
+
+
+@dataclass(frozen=True)
+class _Pair:
+    """Two arms in one metric, adjusted with the slope θ on the days before (0: not adjusted)."""
+
+    metric: Metric
+    control: UserMoments
+    treatment: UserMoments
+    slope: float
+
+    @property
+    def difference(self) -> float:
+        old, new = (x.value(self.metric) for x in (self.control, self.treatment))
+        if not self.slope:
+            return new - old
+        before, after = (x.value(self.metric.before) for x in (self.control, self.treatment))
+        return new - old - self.slope * (after - before)
+
+    def variance(self, part: UserMoments, slope: float | None = None) -> float:
+        """Variance of a unit's Y − θ·C, linearised if these are ratios."""
+        slope = self.slope if slope is None else slope
+        w = part.weights(self.metric)
+        if slope:
+            w = w - slope * part.weights(self.metric.before)
+        return max(part.product(w, w), 0.0)
+
+    def error(self) -> float:
+        """Standard error of the difference."""
+        return math.sqrt(sum(self.variance(part) / part.users for part in (self.control, self.treatment)))
+
+    def pooled_error(self) -> float:
+        """The same if both arms have the variance of their users together."""
+        sizes = 1 / self.control.users + 1 / self.treatment.users
+        return math.sqrt(self.variance(pooled(self.control, self.treatment)) * sizes)
+
+    def log_error(self) -> float:
+        """Standard error of ln((control + difference) / control): the control's mean, the adjusted difference."""
+        mean = self.control.value(self.metric)
+        above = mean + self.difference
+        arm = self.variance(self.treatment) / above**2 / self.treatment.users
+        control = self.variance(self.control, self.slope * mean / above) / mean**2 / self.control.users
+        return math.sqrt(arm + control)
+
+    def freedom(self) -> float:
+        """Degrees of freedom of two means with variances of their own (Welch and Satterthwaite); +∞ for users."""
+        if not self.control.clustered:
+            return math.inf
+        parts = [(self.variance(part) / part.users, part.users - 1) for part in (self.control, self.treatment)]
+        return float(sum(v for v, _ in parts) ** 2 / sum(v**2 / n for v, n in parts))
 
 
 def needed_pairs(metrics: Sequence[Metric]) -> list[tuple[str, str]]:
     """The pairs of columns whose products the metrics need, with their covariates, which a log may not have."""
     pairs: set[tuple[str, str]] = set()
     for metric in metrics:
-        pairs |= set(combinations_with_replacement((*metric.columns, *(c + BEFORE for c in metric.columns)), 2))
+        pairs |= set(combinations_with_replacement((*metric.columns, *metric.before.columns), 2))
     return sorted(pairs)
 
 
@@ -146,159 +197,107 @@ def lift(
         treatment: of the users in the other arm; the same columns.
         confidence: of the intervals, at a single look.
         adjust: use the days before the start (CUPED), if the moments have them.
-
-    Raises:
-        OutlayError: if tea-tasting is not installed.
     """
     reason = _why_not(metric, control, treatment)
     if reason is not None:
         return Withheld(metric.name, reason)
-    before = _covariates(metric, control, treatment) if adjust else ()
-    columns = [*metric.columns, *before]
-    old, new = aggregates(control, columns), aggregates(treatment, columns)
-    both = old + new
-    names: Names = (metric.numerator, metric.denominator, None, None)
-    slope = 0.0
-    if before:
-        adjusted: Names = (metric.numerator, metric.denominator, *_padded(before))
-        theta = _slope(both, adjusted)
-        exact = [_variance(x, adjusted, theta) <= ROUNDING * _variance(x, names, 0.0) for x in (old, new)]
-        if all(exact):
-            return Withheld(metric.name, "the days before the start predict it exactly")
-        # One θ fits badly if an arm breaks with its users' past, as a holdout does with its cost. Which of the two
-        # errors is smaller is nearly certain at these sizes, and if they are close, the choice matters little.
-        fits = _difference_error(old, new, adjusted, theta) < _difference_error(old, new, names, 0.0)
-        if fits and not any(exact):
-            names, slope = adjusted, theta
-    test = tea_tasting().RatioOfMeans(
-        *names, confidence_level=confidence, use_t=False, alternative="two-sided", equal_var=False
-    )
-    try:
-        found = test.analyze_aggregates(old, new)
-    except OverflowError:
-        return Withheld(metric.name, "the arms' means are too close to 0 for a ratio")
-    z = quantile(0.5 + confidence / 2)
-    own = (found.effect_size_ci_upper - found.effect_size_ci_lower) / (2 * z)
-    common = math.sqrt(_variance(both, names, slope) * (1 / control.users + 1 / treatment.users))
+    plain = _Pair(metric, control, treatment, 0.0)
+    pair = _adjusted(plain) if adjust and _has_covariate(metric, control, treatment) else plain
+    if pair is None:
+        return Withheld(metric.name, NoteKind.PREDICTED())
+    own, common = pair.error(), pair.pooled_error()
     sizes = control.users, treatment.users
-    cautious = common > own and skewness(metric, (control, treatment), sizes) > MOST_SKEWED
-    std_error = common if cautious else own
-    freedom = _freedom(old, new, names, slope) if control.clustered else math.inf
-    width = student(z, freedom)
-    means = _mean(metric, control), _mean(metric, treatment)
+    cautious = common > own and skewness(metric, pooled(control, treatment), sizes) > MOST_SKEWED
+    error, freedom, difference = common if cautious else own, pair.freedom(), pair.difference
+    width = student(quantile(0.5 + confidence / 2), freedom)
+    means = control.value(metric), treatment.value(metric)
     relative, log_error = None, None
-    if min(*means, means[0] + found.effect_size) > 0:
-        log_error = _log_error(old, new, names, slope, means[0], found.effect_size) * std_error / own
-        relative = _times(found.effect_size / means[0], width * log_error)
+    if min(*means, means[0] + difference) > 0:
+        log_error = pair.log_error() * error / own
+        relative = _times(difference / means[0], width * log_error)
     return Lift(
         metric=metric.name,
         control=means[0],
         treatment=means[1],
-        absolute=_plus(float(found.effect_size), width * std_error),
+        absolute=_plus(difference, width * error),
         relative=relative,
-        std_error=std_error,
+        std_error=error,
         log_error=log_error,
-        p_value=_p_value(float(found.effect_size) / std_error, freedom),
-        covariate=names[2] is not None,
+        p_value=_p_value(difference / error, freedom),
+        covariate=pair is not plain,
         cautious=cautious,
         freedom=freedom,
     )
 
 
-def skewness(metric: Metric, parts: Sequence[UserMoments], users: tuple[int, int]) -> float:
+def skewness(metric: Metric, both: UserMoments, users: tuple[int, int]) -> float:
     """Absolute skewness of the difference between two arms' means, if the arms do not differ.
 
     Args:
         metric: for a ratio, its more skewed part counts.
-        parts: moments whose users, pooled, say how skewed the totals are.
+        both: moments of users who say how skewed the totals are.
         users: number of users in the two arms.
     """
     uneven = abs(users[0] - users[1]) / math.sqrt(users[0] * users[1] * sum(users))
-    return uneven * max(abs(pooled_skewness(parts, name)) for name in metric.columns)
+    return uneven * max(abs(both.skewness(name)) for name in metric.columns)
 
 
 def sample_ratio(control: int, treatment: int, planned: float) -> float:
     """P-value of the two arms' numbers of users, if `planned` users were planned for each one in the control."""
-    tea = tea_tasting()
-    counts = {name: tea.aggr.Aggregates(count_=users) for name, users in ((0, control), (1, treatment))}
-    return float(tea.SampleRatio(planned).analyze(counts, control=0, treatment=1).pvalue)
+    n, share = control + treatment, planned / (1 + planned)
+    if n < EXACT:
+        from scipy.stats import binomtest  # importing it takes half a second
+
+        return float(binomtest(treatment, n, share).pvalue)
+    apart = max(abs(treatment - n * share) - 0.5, 0.0)  # the correction for continuity
+    return float(2 * ndtr(-apart / math.sqrt(n * share * (1 - share))))
 
 
-def _why_not(metric: Metric, control: UserMoments, treatment: UserMoments) -> str | None:
+def _why_not(metric: Metric, control: UserMoments, treatment: UserMoments) -> Note | None:
+    arms = control, treatment
     least = min(control.users, treatment.users)
-    needed, what = (LEAST_CLUSTERS, "clusters") if control.clustered else (LEAST_USERS, "users")
+    needed, units = (LEAST_CLUSTERS, "clusters") if control.clustered else (LEAST_USERS, "users")
     if least < needed:
-        return f"an arm has {least} {what}; {needed} are needed"
-    if (
-        metric.denominator is not None
-        and not min(x.mean[x.place(metric.denominator)] for x in (control, treatment)) > 0
-    ):
-        return f"{metric.denominator} is 0 in an arm"
-    if is_constant(control, metric) and is_constant(treatment, metric):
-        return (
-            f"{_mean(metric, treatment):.4g} against {_mean(metric, control):.4g} in the control, the same for every "
-            "user of an arm, so it has no error"
-        )
-    if all(name in part.alike for name in metric.columns for part in (control, treatment)):
-        return "the users of an arm differ in it only by the day on which they came, so it has no error"
+        return NoteKind.FEW_UNITS(count=least, units=units, needed=needed)
+    if metric.denominator is not None and not min(x.average(metric.denominator) for x in arms) > 0:
+        return NoteKind.NO_DENOMINATOR(column=metric.denominator)
+    if all(x.is_constant(metric) for x in arms):
+        return NoteKind.CONSTANT(treatment=treatment.value(metric), control=control.value(metric))
+    if all(name in x.alike for name in metric.columns for x in arms):
+        return NoteKind.ALIKE()
     return None
 
 
-def _mean(metric: Metric, part: UserMoments) -> float:
-    below = 1.0 if metric.denominator is None else part.mean[part.place(metric.denominator)]
-    return float(part.mean[part.place(metric.numerator)] / below)
+def _has_covariate(metric: Metric, control: UserMoments, treatment: UserMoments) -> bool:
+    """Whether the days before the start exist, and users differ in them."""
+    past, arms = metric.before, (control, treatment)
+    if any(name not in control.columns for name in past.columns):
+        return False
+    place = control.place(past.numerator)
+    if not all(x.covariance[place, place] > 0 for x in arms):
+        return False
+    return past.denominator is None or min(x.average(past.denominator) for x in arms) > 0
 
 
-def _covariates(metric: Metric, control: UserMoments, treatment: UserMoments) -> tuple[str, ...]:
-    """The columns of the days before, if they exist and differ between users."""
-    before = tuple(name + BEFORE for name in metric.columns)
-    if any(name not in control.columns for name in before):
-        return ()
-    places = [control.place(name) for name in before]
-    if not all(part.covariance[places[0], places[0]] > 0 for part in (control, treatment)):
-        return ()
-    if metric.denominator is not None and not min(part.mean[places[1]] for part in (control, treatment)) > 0:
-        return ()
-    return before
+def _adjusted(plain: _Pair) -> _Pair | None:
+    """With CUPED, if that makes the error smaller; None if the days before predict the metric exactly in both arms.
 
-
-def _padded(before: tuple[str, ...]) -> tuple[str | None, str | None]:
-    return (before[0] if before else None, before[1] if len(before) > 1 else None)
-
-
-def _slope(both: Any, names: Names) -> float:
-    """θ, the slope of the metric on its covariate; 0 without one."""
-    spread = both.ratio_var(*names[2:])
-    return float(both.ratio_cov(*names) / spread) if spread > 0 else 0.0
-
-
-def _variance(part: Any, names: Names, slope: float) -> float:
-    """Variance of a user's Y − slope·C, linearised if these are ratios."""
-    left = part.ratio_var(*names[:2]) - 2 * slope * part.ratio_cov(*names) + slope**2 * part.ratio_var(*names[2:])
-    return max(float(left), 0.0)
-
-
-def _difference_error(old: Any, new: Any, names: Names, slope: float) -> float:
-    """Standard error of the difference of the two means."""
-    return math.sqrt(sum(_variance(part, names, slope) / part.count() for part in (old, new)))
-
-
-def _freedom(old: Any, new: Any, names: Names, slope: float) -> float:
-    """Degrees of freedom of the difference of two means with variances of their own (Welch and Satterthwaite)."""
-    parts = [(_variance(part, names, slope) / part.count(), part.count() - 1) for part in (old, new)]
-    return float(sum(v for v, _ in parts) ** 2 / sum(v**2 / n for v, n in parts))
+    One θ fits badly if an arm breaks with its users' past, as a holdout does with its cost. Which of the two errors is
+    smaller is nearly certain at these sizes, and if they are close, the choice matters little.
+    """
+    arms = plain.control, plain.treatment
+    both = pooled(*arms)
+    y, c = (both.weights(x) for x in (plain.metric, plain.metric.before))
+    spread = both.product(c, c)
+    pair = _Pair(plain.metric, *arms, both.product(y, c) / spread if spread > 0 else 0.0)
+    exact = [pair.variance(x) <= ROUNDING * plain.variance(x) for x in arms]
+    if all(exact):
+        return None
+    return pair if pair.error() < plain.error() and not any(exact) else plain
 
 
 def _p_value(t: float, freedom: float) -> float:
     return float(2 * (ndtr(-abs(t)) if math.isinf(freedom) else stdtr(freedom, -abs(t))))
-
-
-def _log_error(old: Any, new: Any, names: Names, slope: float, mean: float, difference: float) -> float:
-    """Standard error of ln((mean + difference) / mean): the control's mean, the adjusted difference."""
-    above = mean + difference
-    arm = _variance(new, names, slope) / above**2 / new.count()
-    control = _variance(old, names, slope * mean / above) / mean**2 / old.count()
-    return math.sqrt(arm + control)
 
 
 def _plus(value: float, half: float) -> IntervalEstimate:

@@ -23,9 +23,9 @@ from outlay.core.errors import OutlayError
 from outlay.core.target import Target
 from outlay.experiments.design import Experiment
 from outlay.experiments.lift import IntervalEstimate
+from outlay.experiments.notes import Note, NoteKind
 from outlay.experiments.results import Analysis, ArmComparison, Promise
 from outlay.experiments.sums import DailySums
-from outlay.experiments.words import quoted
 from outlay.ops.intervals import quantile
 
 ESTIMATES = "Give RUN/estimates.json, or what outlay evaluate --json printed"
@@ -42,14 +42,20 @@ def promised_files(given: Mapping[str, str | Path] | str | Path | None, experime
     if isinstance(given, str | Path):
         names = [arm.name for arm in experiment.contestants]
         if len(names) > 1:
-            raise OutlayError(f"does not say which arm {given} is for.", where="promised",
-                              way_out=f"Give {names[0]}={given}, or another arm.")  # fmt: skip
+            raise OutlayError(
+                f"does not say which arm {given} is for.",
+                where="promised",
+                way_out=f"Give {names[0]}={given}, or another arm.",
+            )
         given = {names[0]: given}
     known = [arm.name for arm in experiment.arms[1:]]
     for name, file in given.items():
         if name not in known:
-            raise OutlayError(f"{name!r} is not an arm that is compared with the control.", where="promised",
-                              way_out=f"The arms that are: {', '.join(known)}.")  # fmt: skip
+            raise OutlayError(
+                f"{name!r} is not an arm that is compared with the control.",
+                where="promised",
+                way_out=f"The arms that are: {', '.join(known)}.",
+            )
         if not Path(file).is_file():
             raise OutlayError("does not exist.", file=Path(file), where="promised", way_out=f"{ESTIMATES}.")
     return {name: Path(file) for name, file in given.items()}
@@ -75,25 +81,15 @@ def read_promises(files: Mapping[str, Path], analysis: Analysis, money: str | No
 
 def promise_notes(
     files: Mapping[str, Path], found: Sequence[Promise], sums: DailySums, experiment: Experiment
-) -> list[str]:
+) -> list[Note]:
     """Why promises may differ from what happened, or cannot be compared with it."""
     compared = {promise.arm for promise in found}
-    notes = [
-        f"The estimate for {quoted(arm)} and the test have no total in common, so that promise is not compared."
-        for arm in files
-        if arm not in compared
-    ]
+    notes = [NoteKind.NO_COMMON_TOTAL(arm=arm) for arm in files if arm not in compared]
     longest = max((promise.days for promise in found), default=0)
     if longest:
-        notes.append(
-            "The promise is relative to the policy of the estimate's log; what happened is relative to "
-            f"{quoted(experiment.control.name)}. If these are not the same policy, the two need not agree."
-        )
+        notes.append(NoteKind.OTHER_CONTROL(control=experiment.control.name))
     if longest and experiment.last_growth:
-        notes.append(
-            f"The promise is for {longest} days; by then, the users of the ramp had been in the test for "
-            f"{sums.days_per_user(longest):.1f} of them on average."
-        )
+        notes.append(NoteKind.RAMP_OF_PROMISE(days=longest, inside=sums.days_per_user(longest)))
     return notes
 
 

@@ -5,13 +5,16 @@ Days are counted from 1 here: after day 7 means at the end of the first week. A 
 
 from __future__ import annotations
 
+import datetime
 import math
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
+from outlay.core.errors import OutlayError
+from outlay.core.wording import days
 from outlay.experiments.design import WEEK, Experiment
-from outlay.experiments.late import LateOutcomes
 from outlay.experiments.lift import ArmDifference, IntervalEstimate, Lift, Withheld
+from outlay.experiments.notes import Note, NoteKind
 
 # What a comparison came to. blocked: the arms cannot be compared; better, worse: a planned decision crossed its bound;
 # undecided: the test is over and none did; harm: before the end, the interval that holds on any day shows that the
@@ -240,7 +243,7 @@ class ArmComparison:
     courses: list[Course]
     segments: list[Segment]
     detectable: float | None
-    blocked: list[str]
+    blocked: list[Note]
 
     @property
     def outcome(self) -> Outcome | None:
@@ -295,6 +298,16 @@ class ArmComparison:
         """A metric's course, if it has one."""
         return next((x for x in self.courses if x.metric == metric), None)
 
+    def to_dict(self) -> dict[str, Any]:
+        """All fields, and what follows from them."""
+        change = self.change and asdict(self.change) | {"side": self.change.side, "trend": self.change.trend}
+        return asdict(self) | {
+            "outcome": self.outcome,
+            "decided": self.decided.day if self.decided else None,
+            "change": change,
+            "courses": [asdict(x) | {"now": x.now, "moved": x.moved, "seen": x.seen} for x in self.courses],
+        }
+
 
 @dataclass(frozen=True)
 class Promise:
@@ -321,6 +334,68 @@ class Promise:
 
 
 @dataclass(frozen=True)
+class LateOutcomes:
+    """What of a test is ripe.
+
+    Attributes:
+        delay: d, in days.
+        start: the first day of the test.
+        planned: days of the test.
+        collected: days of the test of which outcomes were collected, T + 1; may be more than were planned.
+        rows: of any user, on days of the test that are not ripe; they are left out.
+    """
+
+    delay: int
+    start: datetime.date
+    planned: int
+    collected: int
+    rows: int
+
+    @property
+    def ripe(self) -> int:
+        """The days of the test that are ripe."""
+        return min(self.collected - self.delay, self.planned)
+
+    def due(self, day: int) -> datetime.date:
+        """The date until which outcomes have to be collected for a look after `day` days."""
+        return self.start + datetime.timedelta(days=day - 1 + self.delay)
+
+    def refuse(self, day: int) -> None:
+        """Check that the days of a look are ripe.
+
+        Raises:
+            OutlayError: if not.
+        """
+        if day > self.ripe:
+            found = f"is {day}, and of the test only {days(self.ripe)} {'is' if self.ripe == 1 else 'are'} ripe"
+            raise OutlayError(
+                f"{found}: outcomes can come up to {days(self.delay)} later (log.delays).",
+                where="day",
+                way_out=f"Look after day {self.ripe} at the latest, or when outcomes have "
+                f"been collected until {self.due(day)}.",
+            )
+
+    def notes(self) -> list[Note]:
+        """What was left out, and when the verdict is due."""
+        if self.ripe == self.planned:
+            return []
+        return [
+            NoteKind.UNRIPE(
+                delay=days(self.delay),
+                ripe=f"{days(self.ripe)} of the test {'is' if self.ripe == 1 else 'are'}",
+                left_out=f" The {self.rows:,} rows of later days are left out." if self.rows else "",
+                planned=self.planned,
+                due=str(self.due(self.planned)),
+            )
+        ]
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON values."""
+        dates = {"start": self.start.isoformat(), "due": self.due(self.planned).isoformat()}
+        return asdict(self) | dates | {"ripe": self.ripe, "final": self.ripe == self.planned}
+
+
+@dataclass(frozen=True)
 class Analysis:
     """An A/B test after `day` days.
 
@@ -334,7 +409,7 @@ class Analysis:
         comparisons: each other arm against the control.
         verdict: what to do, in words.
         promised: what estimates said of arms, beside what happened.
-        notes: what else a reader should know, a sentence or two each.
+        notes: what else a reader should know.
         late: which days are ripe, if outcomes can come later; None if the campaign declares no delay.
     """
 
@@ -347,7 +422,7 @@ class Analysis:
     comparisons: list[ArmComparison]
     verdict: str = ""
     promised: tuple[Promise, ...] = ()
-    notes: tuple[str, ...] = ()
+    notes: tuple[Note, ...] = ()
     late: LateOutcomes | None = None
 
     @property
@@ -367,40 +442,36 @@ class Analysis:
     def to_dict(self) -> dict[str, Any]:
         """JSON; numbers that are not finite are null."""
         meta = self.experiment.meta
-        comparisons = [
-            asdict(each) | {
-                "outcome": each.outcome,
-                "decided": each.decided.day if each.decided else None,
-                "change": each.change and asdict(each.change) | {"side": each.change.side, "trend": each.change.trend},
-                "courses": [asdict(x) | {"now": x.now, "moved": x.moved, "seen": x.seen} for x in each.courses],
+        content: dict[str, Any] = _plain(
+            {
+                "verdict": self.verdict,
+                "experiment": meta.name,
+                "metric": meta.metric,
+                "better": meta.better,
+                "unit": meta.unit,
+                "confidence": meta.confidence,
+                "days": meta.days,
+                "observed": self.observed,
+                "control": self.control,
+                "day": self.day,
+                "alpha": self.alpha,
+                "arms": [asdict(arm) for arm in self.arms],
+                "ratios": [asdict(check) for check in self.ratios],
+                "comparisons": [each.to_dict() for each in self.comparisons],
+                "promised": [asdict(promise) for promise in self.promised],
+                "notes": [note.to_dict() for note in self.notes],
+                "late": self.late and self.late.to_dict(),
             }
-            for each in self.comparisons
-        ]  # fmt: skip
-        content: dict[str, Any] = _finite({
-            "verdict": self.verdict,
-            "experiment": meta.name,
-            "metric": meta.metric,
-            "better": meta.better,
-            "unit": meta.unit,
-            "confidence": meta.confidence,
-            "days": meta.days,
-            "observed": self.observed,
-            "control": self.control,
-            "day": self.day,
-            "alpha": self.alpha,
-            "arms": [asdict(arm) for arm in self.arms],
-            "ratios": [asdict(check) for check in self.ratios],
-            "comparisons": comparisons,
-            "promised": [asdict(promise) for promise in self.promised],
-            "notes": self.notes,
-            "late": self.late and self.late.to_dict(),
-        })  # fmt: skip
+        )
         return content
 
 
-def _finite(value: Any) -> Any:
+def _plain(value: Any) -> Any:
+    """JSON: kinds by name, numbers that are not finite as null."""
     if isinstance(value, dict):
-        return {key: _finite(each) for key, each in value.items()}
+        return {key: _plain(each) for key, each in value.items()}
     if isinstance(value, list | tuple):
-        return [_finite(each) for each in value]
+        return [_plain(each) for each in value]
+    if isinstance(value, NoteKind):
+        return value.named
     return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -13,6 +13,9 @@ Columns named `…_before` are the same totals over the rows before the start (C
 The verdict's metric has two more columns, for the users who came in the first week: `…_first_week`, the mean per day
 in the test in that week, and `…_since`, the total of the days after it.
 
+If arms are drawn by cluster, the users' rows are added up by cluster and day, and read in the same way, with one more
+column: the number of users who came on the day (`moments.py`).
+
 Source: ours.
 """
 
@@ -21,24 +24,23 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations_with_replacement
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from outlay.core.errors import LogError
-from outlay.experiments.columns import ExperimentColumns
 from outlay.experiments.design import WEEK, Experiment
-from outlay.experiments.moments import BEFORE, FIRST_WEEK, SINCE, UserMoments
-from outlay.experiments.rows import Run, make_before, make_rows, refuse_wrong_rows
+from outlay.experiments.log import ExperimentColumns, Run, make_before, make_rows, refuse_wrong_rows
+from outlay.experiments.moments import BEFORE, CONSTANT, FIRST_WEEK, SINCE, USERS, Array, UserMoments
 
-Array = NDArray[np.float64]
 Counts = NDArray[np.int64]
 
 MOST_SEGMENTS = 100
 FAULTS = "moved", "other", "early", "twice", "doubled"  # of rows
-ROUNDING = 1e-12  # of a mean of squares: a variance below it is that of a constant
 ALL = "all"  # the segment if the log has no column of segments
 UNSEEN = "not in the log"  # the segment of assigned users without a row
+ROWS, MEMBERS = "cluster_rows", "cluster_members"  # tables: of clusters and days, of users and their clusters
 
 NOBODY = (
     "The log must say which user was in which arm, or give a list with --assigned; days are dates, or whole numbers "
@@ -67,7 +69,7 @@ class DailySums:
         rows: `[D]` of any user, in an arm or not, on each day.
         observed: days of the test, from the first to the last with a row in the log.
         beyond: rows of arms after the planned end, left out.
-        people: the sums of users, if the units here are clusters of them (`by_cluster.py`).
+        people: the sums of users, if the units here are clusters of them.
     """
 
     names: tuple[str, ...]
@@ -154,58 +156,25 @@ def read_sums(
     """
     days = experiment.meta.days if ripe is None else min(ripe, experiment.meta.days)
     extent = make_rows(run, relation, columns, experiment, assigned, days)
-    covariates = make_before(run, relation, columns)
-    metric, by_week = experiment.meta.metric, columns.day is not None and experiment.meta.days > WEEK
-    weeks = (metric + FIRST_WEEK, metric + SINCE) if by_week and metric in columns.values else ()
-    names = (*columns.values, *(name + BEFORE for name in covariates), *weeks)
-    known = [
-        (names.index(a), names.index(b))
-        for a, b in (*pairs, *combinations_with_replacement(weeks, 2))
-        if a in names and b in names
-    ]
-    wanted = sorted({(min(i, j), max(i, j)) for i, j in known})
-    parts = _parts(len(columns.values), len(names), wanted)
+    layout = _layout(columns, make_before(run, relation, columns), experiment, pairs)
+    parts = _parts(layout)
     found = [
-        (str(arm), str(segment), int(day), dict(zip(parts, numbers, strict=True)))
-        for arm, segment, day, *numbers in run(
-            _statement(columns, covariates, metric if weeks else None, parts, assigned is not None)
-        )
+        _Group(str(arm), str(segment), int(day), dict(zip(parts, numbers, strict=True)))
+        for arm, segment, day, *numbers in run(_statement(columns, layout, parts, assigned is not None))
     ]
-    if not found:
-        raise LogError("no row on the test's days has an arm.", where="arm", way_out=NOBODY)
     arms = tuple(arm.name for arm in experiment.arms)
-    _refuse_other_arms({arm for arm, _, _, _ in found}, arms)
-    faults = {name: any(numbers[name] for _, _, _, numbers in found) for name in FAULTS}
-    refuse_wrong_rows(run, faults, assigned is not None)
-    for i, name in enumerate(columns.values):
-        if lost := sum(numbers[f"lost{i}"] for _, _, _, numbers in found):
-            raise LogError(f"is missing in {lost:,} rows of users in the test.", where=f"column {name!r}",
-                           way_out="A lost number is not 0. If nothing happened in these rows, say so, with "
-                           f"the column's own name: --column \"{name}=coalesce({name}, 0)\".")  # fmt: skip
-    segments = tuple(sorted({segment for _, segment, _, _ in found}))
+    _check(run, found, arms, columns, assigned is not None)
+    segments = tuple(sorted({group.segment for group in found}))
     if len(segments) > MOST_SEGMENTS:
-        raise LogError(f"has {len(segments)} values; must have at most {MOST_SEGMENTS}.", where="segment",
-                       way_out="Give a column or expression with fewer values.")  # fmt: skip
-    num_names, num_values = len(names), len(columns.values)
-    shape = (experiment.meta.days, len(arms), len(segments))
-    users, seen, shown = np.zeros((3, *shape), np.int64)
-    first, third = np.zeros((2, *shape, num_names))
-    low, high = np.full((*shape, num_values), np.inf), np.full((*shape, num_values), -np.inf)
-    second = np.full((*shape, num_names, num_names), np.nan)
-    for i, j in wanted:
-        second[..., i, j] = second[..., j, i] = 0.0
-    for arm, segment, day, numbers in found:
-        at = (day, arms.index(arm), segments.index(segment))
-        users[at], seen[at], shown[at] = numbers["came"], numbers["seen"], numbers["rows"]
-        first[at] = [numbers[f"sum{i}"] for i in range(num_names)]
-        third[at] = [numbers[f"cube{i}"] for i in range(num_names)]
-        if numbers["rows"]:
-            low[at] = [numbers[f"low{i}"] for i in range(num_values)]
-            high[at] = [numbers[f"high{i}"] for i in range(num_values)]
-        for i, j in wanted:
-            second[(*at, i, j)] = second[(*at, j, i)] = numbers[f"product{i}_{j}"]
+        raise LogError(
+            f"has {len(segments)} values; must have at most {MOST_SEGMENTS}.",
+            where="segment",
+            way_out="Give a column or expression with fewer values.",
+        )
+    counts, first, second, third, ends = _arrays(found, (experiment.meta.days, arms, segments), layout)
+    users, seen, shown = counts
     return DailySums(
-        names=names,
+        names=layout.names,
         arms=arms,
         segments=segments,
         daily=columns.day is not None,
@@ -216,12 +185,94 @@ def read_sums(
         first=first,
         second=second,
         third=third,
-        alike=_alike(users, shown, low, high, num_names),
-        least=dict(zip(columns.values, low.min(axis=(0, 1, 2)).tolist(), strict=True)),
+        alike=_alike(users, shown, ends[0], ends[1], len(layout.names)),
+        least=dict(zip(columns.values, ends[0].min(axis=(0, 1, 2)).tolist(), strict=True)),
         rows=extent.rows,
         observed=extent.observed,
         beyond=extent.beyond,
     )
+
+
+@dataclass(frozen=True)
+class _Layout:
+    """The M columns whose totals are added up.
+
+    Attributes:
+        names: of all; first those of the log.
+        values: number of the log's own columns.
+        covariates: number of columns of the days before the start.
+        by_week: position of the column that is split by week, or None.
+        pairs: positions of columns whose products are needed.
+    """
+
+    names: tuple[str, ...]
+    values: int
+    covariates: int
+    by_week: int | None
+    pairs: tuple[tuple[int, int], ...]
+
+
+@dataclass(frozen=True)
+class _Group:
+    """The counts and sums of an arm, a segment and a day."""
+
+    arm: str
+    segment: str
+    day: int
+    numbers: dict[str, Any]
+
+
+def _layout(
+    columns: ExperimentColumns, covariates: Sequence[str], experiment: Experiment, pairs: Sequence[tuple[str, str]]
+) -> _Layout:
+    metric = experiment.meta.metric
+    by_week = columns.day is not None and experiment.meta.days > WEEK and metric in columns.values
+    weeks = (metric + FIRST_WEEK, metric + SINCE) if by_week else ()
+    names = (*columns.values, *(name + BEFORE for name in covariates), *weeks)
+    wanted = (*pairs, *combinations_with_replacement(weeks, 2))
+    places = [(names.index(a), names.index(b)) for a, b in wanted if a in names and b in names]
+    ordered = sorted({(min(i, j), max(i, j)) for i, j in places})
+    split = list(columns.values).index(metric) if by_week else None
+    return _Layout(names, len(columns.values), len(covariates), split, tuple(ordered))
+
+
+def _check(run: Run, found: Sequence[_Group], arms: Sequence[str], columns: ExperimentColumns, assigned: bool) -> None:
+    """Check that there are rows, in the test's arms, without faults, and that none lacks a number."""
+    if not found:
+        raise LogError("no row on the test's days has an arm.", where="arm", way_out=NOBODY)
+    _refuse_other_arms({group.arm for group in found}, arms)
+    refuse_wrong_rows(run, {name: any(group.numbers[name] for group in found) for name in FAULTS}, assigned)
+    for i, name in enumerate(columns.values):
+        if lost := sum(group.numbers[f"lost{i}"] for group in found):
+            raise LogError(
+                f"is missing in {lost:,} rows of users in the test.",
+                where=f"column {name!r}",
+                way_out="A lost number is not 0. If nothing happened in these rows, say so, with the column's own "
+                f'name: --column "{name}=coalesce({name}, 0)".',
+            )
+
+
+def _arrays(
+    found: Sequence[_Group], axes: tuple[int, Sequence[str], Sequence[str]], layout: _Layout
+) -> tuple[Counts, Array, Array, Array, Array]:
+    """Counts `[3, D, A, G]`, sums, products and cubes by day, arm and segment, and `[2, …, V]` the ends of values."""
+    days, arms, segments = axes
+    shape, num_names = (days, len(arms), len(segments)), len(layout.names)
+    counts = np.zeros((3, *shape), np.int64)
+    first, third = np.zeros((2, *shape, num_names))
+    ends = np.stack([np.full((*shape, layout.values), end) for end in (np.inf, -np.inf)])
+    second = np.full((*shape, num_names, num_names), np.nan)
+    for i, j in layout.pairs:
+        second[..., i, j] = second[..., j, i] = 0.0
+    for group in found:
+        at, numbers = (group.day, arms.index(group.arm), segments.index(group.segment)), group.numbers
+        counts[:, *at] = [numbers[name] for name in ("came", "seen", "rows")]
+        first[at], third[at] = ([numbers[f"{kind}{i}"] for i in range(num_names)] for kind in ("sum", "cube"))
+        if numbers["rows"]:
+            ends[:, *at] = [[numbers[f"{end}{i}"] for i in range(layout.values)] for end in ("low", "high")]
+        for i, j in layout.pairs:
+            second[(*at, i, j)] = second[(*at, j, i)] = numbers[f"product{i}_{j}"]
+    return counts, first, second, third, ends
 
 
 def _refuse_other_arms(found: Collection[str], arms: Sequence[str]) -> None:
@@ -233,8 +284,11 @@ def _refuse_other_arms(found: Collection[str], arms: Sequence[str]) -> None:
     advice = f"Leave the arm empty outside the test: --column \"arm=nullif(arm, '{other}')\""
     if alike is not None:
         advice = f"Did you mean {alike!r}? --column \"arm=replace(arm, '{other}', '{alike}')\""
-    raise LogError(f"holds {other!r}, which is not an arm of the experiment.", where="arm",
-                   way_out=f"Its arms: {', '.join(arms)}. {advice}.")  # fmt: skip
+    raise LogError(
+        f"holds {other!r}, which is not an arm of the experiment.",
+        where="arm",
+        way_out=f"Its arms: {', '.join(arms)}. {advice}.",
+    )
 
 
 def _alike(users: Counts, shown: Counts, low: Array, high: Array, num_names: int) -> NDArray[np.bool_]:
@@ -260,13 +314,14 @@ def _moments(
         return UserMoments(users, names, totals / max(users, 1), unknown, cubes / max(users, 1), alike)
     mean = totals / users
     covariance = (products - users * np.outer(mean, mean)) / (users - 1)
-    constant = np.diag(covariance) <= ROUNDING * np.diag(products) / users  # what is left is rounding
+    constant = np.diag(covariance) <= CONSTANT * np.diag(products) / users  # what is left is rounding
     covariance[constant, :] = covariance[:, constant] = 0.0
     return UserMoments(users, names, mean, covariance, cubes / users, alike)
 
 
-def _parts(num_values: int, num_names: int, pairs: Sequence[tuple[int, int]]) -> dict[str, str]:
+def _parts(layout: _Layout) -> dict[str, str]:
     """Name → SQL of each count and sum in an arm, a segment and a day."""
+    num_values, num_names = layout.values, len(layout.names)
     parts = {name: f"count(*) FILTER ({name})" for name in FAULTS}
     parts |= {f"lost{i}": f"count(*) FILTER (a{i} IS NULL)" for i in range(num_values)}
     parts |= {"came": "count(*) FILTER (came)", "seen": "count(*) FILTER (shown)"}
@@ -276,7 +331,7 @@ def _parts(num_values: int, num_names: int, pairs: Sequence[tuple[int, int]]) ->
     for i in range(num_names):
         cube = f"t{i} * t{i} * t{i} - (t{i} - a{i}) * (t{i} - a{i}) * (t{i} - a{i})"
         parts |= {f"sum{i}": f"sum(a{i})", f"cube{i}": f"sum({cube})"}
-    return parts | {f"product{i}_{j}": f"sum(a{i} * t{j} + a{j} * t{i} - a{i} * a{j})" for i, j in pairs}
+    return parts | {f"product{i}_{j}": f"sum(a{i} * t{j} + a{j} * t{i} - a{i} * a{j})" for i, j in layout.pairs}
 
 
 def _by_week(value: int, place: int) -> list[str]:
@@ -293,22 +348,26 @@ def _by_week(value: int, place: int) -> list[str]:
     ]
 
 
-def _statement(
-    columns: ExperimentColumns, covariates: Sequence[str], by_week: str | None, parts: Mapping[str, str], assigned: bool
-) -> str:
-    """The query of a row per arm, segment and day with its `parts`; `by_week` is the column that is split by week."""
-    num_values = len(columns.values)
+def _totals(layout: _Layout) -> str:
+    """SQL of every column: what a row adds, and the total including it."""
+    covariates = range(layout.values, layout.values + layout.covariates)
+    columns = [f"x{i} AS a{i}, sum(x{i}) OVER w AS t{i}" for i in range(layout.values)]
+    columns += [
+        f"CASE WHEN row_number() OVER w = 1 THEN c{i} ELSE 0 END AS a{k}, c{i} AS t{k}"
+        for i, k in enumerate(covariates)
+    ]
+    if layout.by_week is not None:
+        columns += _by_week(layout.by_week, layout.values + layout.covariates)
+    return ", ".join(columns)
+
+
+def _statement(columns: ExperimentColumns, layout: _Layout, parts: Mapping[str, str], assigned: bool) -> str:
+    """The query of a row per arm, segment and day with its `parts`."""
     joined = "(SELECT *, false AS doubled FROM test_rows)"
-    if covariates:
-        kept = ", ".join(f"coalesce(c{i}, 0) AS c{i}" for i in range(len(covariates)))
+    if layout.covariates:
+        kept = ", ".join(f"coalesce(c{i}, 0) AS c{i}" for i in range(layout.covariates))
         kept += ", coalesce(doubled, false) AS doubled"
         joined = f'(SELECT r.*, {kept} FROM test_rows r LEFT JOIN before USING ("user"))'
-    totals = ", ".join(
-        [f"x{i} AS a{i}, sum(x{i}) OVER w AS t{i}" for i in range(num_values)]
-        + [f"CASE WHEN row_number() OVER w = 1 THEN c{i} ELSE 0 END AS a{num_values + i}, c{i} AS t{num_values + i}"
-           for i in range(len(covariates))]
-        + ([] if by_week is None else _by_week(list(columns.values).index(by_week), num_values + len(covariates)))
-    )  # fmt: skip
     segment = (
         f"'{ALL}'" if columns.segment is None else f"coalesce(first_value(segment IGNORE NULLS) OVER u, '{UNSEEN}')"
     )
@@ -317,8 +376,107 @@ def _statement(
         "NOT marker AND coalesce(lag(marker) OVER w, true) AS shown, "
         "coalesce(lag(arm) OVER w <> arm, false) AS moved, coalesce(logged_arm <> arm, false) AS other, "
         "coalesce(lag(day) OVER w = day AND NOT lag(marker) OVER w, false) AS twice, doubled, "
-        f"{'row_number() OVER w = 1 AND NOT marker' if assigned else 'false'} AS early, {totals} FROM {joined} "
+        f"{'row_number() OVER w = 1 AND NOT marker' if assigned else 'false'} AS early, "
+        f"{_totals(layout)} FROM {joined} "
         'WINDOW w AS (PARTITION BY "user" ORDER BY day, marker DESC ROWS UNBOUNDED PRECEDING), '
         'u AS (PARTITION BY "user" ORDER BY day, marker DESC ROWS BETWEEN UNBOUNDED PRECEDING AND UNBOUNDED FOLLOWING)'
     )
     return f"SELECT arm, segment, day, {', '.join(parts.values())} FROM ({inner}) GROUP BY arm, segment, day"
+
+
+def cluster_sums(
+    run: Run,
+    columns: ExperimentColumns,
+    experiment: Experiment,
+    pairs: Sequence[tuple[str, str]],
+    people: DailySums,
+    assigned: str | None,
+) -> DailySums:
+    """The sums of clusters, from the rows of users that `read_sums` has just made and checked.
+
+    Args:
+        run: of the same DuckDB connection.
+        columns: of the users' log, with the cluster.
+        experiment: the test.
+        pairs: columns whose products are needed, `USERS` among them.
+        people: the sums of users.
+        assigned: the list of assigned users, with their clusters, or None.
+
+    Raises:
+        LogError: if a user has no cluster or two, or a cluster is in two arms.
+    """
+    _make_members(run, assigned)
+    _make_cluster_rows(run, columns)
+    _refuse_divided(run)
+    whole = ExperimentColumns(
+        user="cluster",
+        arm="arm",
+        day=None if columns.day is None else "day",
+        segment=None,
+        values={name: f"x{i}" for i, name in enumerate(columns.values)} | {USERS: "came"},
+        before={},
+    )
+    found = read_sums(run, ROWS, whole, experiment, pairs)
+    return replace(found, people=people)
+
+
+def _make_cluster_rows(run: Run, columns: ExperimentColumns) -> None:
+    """Make the table of clusters and days: their rows added up, and the users who came."""
+    values = range(len(columns.values))
+    sums = ", ".join(f"sum(x{i}) AS x{i}" for i in values)
+    own = ", ".join(f"r.x{i}" for i in values)
+    first = 'CAST(row_number() OVER (PARTITION BY r."user" ORDER BY r.day, {0}) = 1 AS DOUBLE) AS came'
+    before = (
+        f"UNION ALL SELECT cluster, day, NULL AS arm, {sums}, sum(came) AS came FROM ("
+        f'SELECT c.cluster, r.day, {own}, {first.format("r.day")} FROM all_rows r JOIN {MEMBERS} c USING ("user") '
+        "WHERE r.day < 0) GROUP BY cluster, day"
+    )
+    run(
+        f"CREATE OR REPLACE TEMP TABLE {ROWS} AS SELECT cluster, day, arm, {sums}, sum(came) AS came FROM ("
+        f"SELECT c.cluster, r.day, r.arm, {own}, {first.format('r.marker DESC')} "
+        f'FROM test_rows r JOIN {MEMBERS} c USING ("user")) GROUP BY cluster, day, arm '
+        f"{'' if columns.day is None else before}"
+    )
+
+
+def _make_members(run: Run, assigned: str | None) -> None:
+    """Make the table of users in the test and their clusters."""
+    told = 'SELECT "user", cluster FROM all_rows WHERE cluster IS NOT NULL'
+    if assigned is not None:
+        told += f' UNION ALL SELECT "user", cluster FROM {assigned} WHERE cluster IS NOT NULL'
+    run(
+        f'CREATE OR REPLACE TEMP TABLE {MEMBERS} AS SELECT "user", min(cluster) AS cluster, max(cluster) AS other '
+        f'FROM ({told}) SEMI JOIN test_rows USING ("user") GROUP BY "user"'
+    )
+    moved = run(f'SELECT "user", cluster, other, count(*) OVER () FROM {MEMBERS} WHERE cluster <> other LIMIT 1')
+    if moved:
+        user, one, other, count = moved[0]
+        raise LogError(
+            f"puts {count:,} users in more than one cluster, for example user {user!r}: {one} and {other}.",
+            where="column 'cluster'",
+            way_out="Give the cluster by which the arms were drawn: --column cluster=SQL.",
+        )
+    lost = run(
+        f'SELECT "user", count(DISTINCT "user") OVER () FROM test_rows ANTI JOIN {MEMBERS} USING ("user") LIMIT 1'
+    )
+    if lost:
+        raise LogError(
+            f"is missing for users in the test, for example user {lost[0][0]!r}.",
+            where="column 'cluster'",
+            way_out="Give every user a cluster; a list of assigned users has the "
+            "column if outlay experiment assign wrote it.",
+        )
+
+
+def _refuse_divided(run: Run) -> None:
+    found = run(
+        f"SELECT cluster, min(arm), max(arm), count(*) OVER () FROM {ROWS} WHERE arm IS NOT NULL GROUP BY cluster "
+        "HAVING min(arm) <> max(arm) LIMIT 1"
+    )
+    if found:
+        cluster, one, other, count = found[0]
+        raise LogError(
+            f"{count:,} clusters are in two arms, for example {cluster!r} in {one!r} and {other!r}.",
+            where="arm",
+            way_out="The experiment file draws arms by cluster: find what assigned single users.",
+        )

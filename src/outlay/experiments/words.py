@@ -1,4 +1,4 @@
-"""The verdict of a test and its numbers in words, for the terminal and for the page.
+"""The verdict of a test and its numbers in words, for the terminal and for the page; notes have theirs in `notes.py`.
 
 Effects are given relative to the control if that is possible, otherwise in the metric's unit per user. The sentences
 say which interval is meant: that of the planned decisions, of all days at once, or of a single look.
@@ -10,7 +10,8 @@ import math
 
 from outlay.core.wording import days, decimals, exact, number
 from outlay.experiments.lift import ArmDifference, IntervalEstimate
-from outlay.experiments.results import Analysis, ArmComparison, Change, Course
+from outlay.experiments.notes import NoteKind
+from outlay.experiments.results import Analysis, ArmComparison, Change, Course, PlannedDecision
 
 MOST_DIGITS = 4  # after the point
 MOST = 10.0  # a relative change beyond 1,000% is not shown in digits
@@ -23,7 +24,7 @@ def verdict(analysis: Analysis) -> str:
     parts = []
     for arm in tested:
         parts.append(headline(analysis, arm))
-        parts += [f"Because {reason}." for reason in arm.blocked]
+        parts += [f"Because {reason.words}." for reason in arm.blocked]
         parts += [certainty(analysis, arm), lasting(arm)]
     parts.append(between_winners(analysis))
     return f"After day {analysis.day} of {analysis.experiment.meta.days}{shared}: {' '.join(filter(None, parts))}"
@@ -93,7 +94,7 @@ def certainty(analysis: Analysis, arm: ArmComparison) -> str:
 def lasting(arm: ArmComparison) -> str:
     """How the effect changed after the first week; empty if no change shows, or if a reason already says it."""
     change = arm.change
-    if change is None or change.trend == "steady" or any(by_week(change) in reason for reason in arm.blocked):
+    if change is None or change.trend == "steady" or any(reason.kind is NoteKind.FADED for reason in arm.blocked):
         return ""
     became = {"fading": "is fading", "growing": "is growing", "reversed": "has reversed"}[change.trend]
     return f"The effect {became}: {by_week(change)} (p = {p_value(change.p_value)} at a single look)."
@@ -146,6 +147,11 @@ def direction(side: int) -> str:
 def change(x: ArmDifference, side: int) -> str:
     """`2.9% lower`."""
     return f"{value(x).lstrip('+−')} {direction(side)}"
+
+
+def size(decision: PlannedDecision) -> str:
+    """`2.9% lower`: what a decision showed, whether or not it crossed its bound."""
+    return change(decision, 1 if decision.absolute.value > 0 else -1)
 
 
 def value(x: ArmDifference) -> str:

@@ -9,25 +9,30 @@ covariates; the look is after the last whole week that the log has, so that ever
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from outlay.core.campaign import Campaign
 from outlay.core.errors import LogError, OutlayError
 from outlay.core.progress import Progress, silent
 from outlay.experiments.analyze import analyze
-from outlay.experiments.by_cluster import cluster_sums, per_user
-from outlay.experiments.checks import check_assignment, log_notes
-from outlay.experiments.columns import DEFAULTS, Roles
+from outlay.experiments.checks import check_assignment, late_outcomes, log_notes
 from outlay.experiments.design import WEEK, Experiment, RampStep
-from outlay.experiments.late import LateOutcomes, late_outcomes
 from outlay.experiments.lift import needed_pairs
+from outlay.experiments.log import (
+    DEFAULTS,
+    Roles,
+    list_notes,
+    read_assigned,
+    refuse_ineligible,
+    refuse_several_rows,
+)
+from outlay.experiments.moments import Metric
+from outlay.experiments.notes import Note, NoteKind
 from outlay.experiments.promises import promise_notes, promised_files, read_promises
-from outlay.experiments.results import Analysis, ArmState
-from outlay.experiments.rows import list_notes, read_assigned, refuse_ineligible, refuse_several_rows
-from outlay.experiments.sums import DailySums, read_sums
-from outlay.experiments.words import quoted
+from outlay.experiments.results import Analysis, ArmState, LateOutcomes
+from outlay.experiments.sums import DailySums, cluster_sums, read_sums
 from outlay.logs.source import open_source
 
 ROUNDING = 1e-9  # of a budget
@@ -56,7 +61,7 @@ def analyze_experiment(
         day: look after so many days; default: the last whole week that the log has.
         columns: role or metric → column or SQL expression, for `user`, `day`, `arm`, `segment`, `cost`, `redemption`,
             `eligible` and the metrics of the test; default: the column of that name, or one of `DEFAULTS` in
-            `experiments/columns.py`.
+            `experiments/log.py`.
         assigned: what `outlay experiment assign` wrote for the last day: `user`, `arm` and `day` (of
             assignment; 0 if there is none). Then all of them count, with or without rows, and the log needs no arms.
         promised: arm → what `outlay evaluate --json` printed, or RUN/estimates.json; a file alone is for the only arm
@@ -74,76 +79,104 @@ def analyze_experiment(
     """
     report = progress or silent
     experiment = experiment if isinstance(experiment, Experiment) else Experiment.load(experiment)
-    if day is not None and day < 1:
-        raise OutlayError(f"is {day}; must be at least 1.", where="day", way_out="Days of a look are counted from 1.")
-    if day is not None and day > experiment.meta.days:
-        raise OutlayError(
-            f"is {day}, but the test was planned for {experiment.meta.days} days; a look after its end would be one "
-            "too many.", where="day", way_out=f"Look after day {experiment.meta.days} at the latest.",
-        )  # fmt: skip
+    _check_day(day, experiment)
     files = promised_files(promised, experiment)
     path, delayed = _files(Path(log)), _delayed(Path(log), campaign)
     names = (columns["user"],) if columns and "user" in columns else DEFAULTS["user"]
     readable = () if assigned is None else (assigned,)
     with (
         tempfile.TemporaryDirectory(prefix="outlay-") as folder,
-        open_source(
-            path, Path(folder), threads=threads, memory=MEMORY, users=names, readable=readable
-        ) as source,
-    ):  # fmt: skip
+        open_source(path, Path(folder), threads=threads, memory=MEMORY, users=names, readable=readable) as source,
+    ):
         report(0.1, "reading the log")
         roles = Roles(source, experiment, columns or {}, assigned is not None, _is_export(Path(log)))
-        metrics = roles.metrics()
-        log_columns, eligible = roles.columns(metrics), roles.eligible()
-        refuse_several_rows(source, log_columns)
-        daily = log_columns.day is not None
-        given = None if assigned is None else read_assigned(source, Path(assigned), daily=daily)
         try:
-            late = None if delayed is None else late_outcomes(source.run, log_columns, experiment, delayed)
-            sums = read_sums(source.run, "log_kept", log_columns, experiment, needed_pairs(metrics), assigned=given,
-                             ripe=None if late is None else late.ripe)  # fmt: skip
-            notes = list_notes(source, given)
-            if eligible is not None:
-                refuse_ineligible(source, log_columns, eligible, experiment.meta.days, given)
-            if experiment.meta.cluster is not None:
-                metrics = [per_user(metric) for metric in metrics]
-                pairs = needed_pairs(metrics)
-                sums = cluster_sums(source.run, log_columns, experiment, pairs, sums, given)
-            notes = check_assignment(source.run, experiment if daily else _at_once(experiment)) + notes
+            read = _read(roles, None if assigned is None else Path(assigned), delayed)
         except LogError as error:
             raise LogError(error.found, file=error.file or path, where=error.where, way_out=error.way_out) from None
-        notes += [
-            f"{name} is not shown: a row per user does not say on how many days money was paid. Give the days: "
-            f"--column {name}=NAME."
-            for name in roles.left_out()
-        ]
-    if day is None and not sums.daily:
-        raise LogError("is missing, and each row is a whole user: how many days of the test does it cover?", file=path,
-                       where="day", way_out=f"Say so: --day {experiment.meta.days} if the test is over.")  # fmt: skip
-    report(0.7, "comparing the arms")
-    look = day or _last_whole_week(sums)
-    if late is not None:
-        late.refuse(look)
-        notes += [*late.notes(), *_event_notes(delayed)]
-    money = "cost" if "cost" in sums.names else None
-    analysis = analyze(sums, experiment, metrics, look, money=money, late=late)
-    notes = [
-        *_look_notes(sums, experiment, look, late, chosen=day is not None),
-        *log_notes(sums, experiment, look, money),
-        *notes,
-        *_overspent(analysis.arms),
-    ]
-    if sums.people is not None:
-        parts = sums.until(look)
-        notes.append(
-            f"Arms were drawn by cluster: errors are those of {sum(part.users for part in parts):,} clusters. "
-            "Segments, users with a row and the first week are not compared."
+    if day is None and not read.sums.daily:
+        raise LogError(
+            "is missing, and each row is a whole user: how many days of the test does it cover?",
+            file=path,
+            where="day",
+            way_out=f"Say so: --day {experiment.meta.days} if the test is over.",
         )
-    if experiment.meta.eligible is not None and eligible is None:
-        notes.append("The log lacks the columns of the test's condition, so it is not checked who was eligible.")
+    report(0.7, "comparing the arms")
+    look = day or _last_whole_week(read.sums)
+    if read.late is not None:
+        read.late.refuse(look)
+    money = "cost" if "cost" in read.sums.names else None
+    analysis = analyze(read.sums, experiment, read.metrics, look, money=money, late=read.late)
     promises = read_promises(files, analysis, money)
-    notes += promise_notes(files, promises, sums, experiment)
+    notes = [
+        *_look_notes(read, experiment, look, chosen=day is not None),
+        *log_notes(read.sums, experiment, look, money),
+        *read.notes,
+        *([] if read.late is None else read.late.notes()),
+        *_event_notes(delayed),
+        *_overspent(analysis.arms),
+        *_cluster_notes(read.sums, look),
+        *([NoteKind.ELIGIBLE_UNKNOWN()] if experiment.meta.eligible is not None and not read.eligible else []),
+        *promise_notes(files, promises, read.sums, experiment),
+    ]
     return replace(analysis, promised=promises, notes=tuple(notes))
+
+
+@dataclass(frozen=True)
+class _Read:
+    """What was read of a log: its sums, the metrics that they are of, whether it says who was eligible, and notes."""
+
+    sums: DailySums
+    metrics: Sequence[Metric]
+    eligible: bool
+    late: LateOutcomes | None
+    notes: Sequence[Note]
+
+
+def _check_day(day: int | None, experiment: Experiment) -> None:
+    if day is not None and day < 1:
+        raise OutlayError(f"is {day}; must be at least 1.", where="day", way_out="Days of a look are counted from 1.")
+    if day is not None and day > experiment.meta.days:
+        raise OutlayError(
+            f"is {day}, but the test was planned for {experiment.meta.days} days; a look after its end would be one "
+            "too many.",
+            where="day",
+            way_out=f"Look after day {experiment.meta.days} at the latest.",
+        )
+
+
+def _read(roles: Roles, assigned: Path | None, delayed: Campaign | None) -> _Read:
+    """Read the log once, and check it.
+
+    Args:
+        roles: of the log's columns.
+        assigned: the list of assigned users.
+        delayed: the campaign, if outcomes can come later.
+
+    Raises:
+        LogError: if a column is missing, or a row is wrong.
+    """
+    source, experiment, metrics = roles.source, roles.experiment, roles.metrics()
+    columns, eligible = roles.columns(metrics), roles.eligible()
+    refuse_several_rows(source, columns)
+    daily = columns.day is not None
+    given = None if assigned is None else read_assigned(source, assigned, daily=daily)
+    late = None if delayed is None else late_outcomes(source.run, columns, experiment, delayed)
+    ripe = None if late is None else late.ripe
+    pairs = needed_pairs(metrics)
+    sums = read_sums(source.run, "log_kept", columns, experiment, pairs, assigned=given, ripe=ripe)
+    of_list = list_notes(source, given)
+    if eligible is not None:
+        refuse_ineligible(source, columns, eligible, experiment.meta.days, given)
+    if experiment.meta.cluster is not None:
+        metrics = [metric.per_user for metric in metrics]
+        sums = cluster_sums(source.run, columns, experiment, needed_pairs(metrics), sums, given)
+    notes = [
+        *check_assignment(source.run, experiment if daily else _at_once(experiment)),
+        *of_list,
+        *(NoteKind.NO_REDEMPTION(metric=name) for name in roles.left_out()),
+    ]
+    return _Read(sums, metrics, eligible is not None, late, notes)
 
 
 def _files(log: Path) -> Path:
@@ -168,11 +201,14 @@ def _delayed(log: Path, campaign: Campaign | str | Path | None) -> Campaign | No
     return found if found.log.delays or found.log.as_of is not None else None
 
 
-def _event_notes(campaign: Campaign | None) -> list[str]:
-    if campaign is None or campaign.log.events is None:
+def _event_notes(campaign: Campaign | None) -> list[Note]:
+    return [] if campaign is None or campaign.log.events is None else [NoteKind.EVENTS()]
+
+
+def _cluster_notes(sums: DailySums, look: int) -> list[Note]:
+    if sums.people is None:
         return []
-    return ["The campaign has later outcomes in a table of their own (log.events), which an analysis does not read: "
-            "the columns of the log have to include them."]  # fmt: skip
+    return [NoteKind.BY_CLUSTER(clusters=sum(part.users for part in sums.until(look)))]
 
 
 def _last_whole_week(sums: DailySums) -> int:
@@ -185,32 +221,24 @@ def _at_once(experiment: Experiment) -> Experiment:
     return experiment.model_copy(update={"ramp": (RampStep(day=0, coverage=experiment.ramp[-1].coverage),)})
 
 
-def _look_notes(
-    sums: DailySums, experiment: Experiment, look: int, late: LateOutcomes | None, *, chosen: bool
-) -> list[str]:
+def _look_notes(read: _Read, experiment: Experiment, look: int, *, chosen: bool) -> list[Note]:
     """What to know about the day of the look; `chosen`: the caller gave it."""
-    notes = []
+    sums, days, notes = read.sums, experiment.meta.days, []
     if sums.beyond:
-        notes.append(
-            f"{sums.beyond:,} rows after the planned end (day {experiment.meta.days}) are left out: to go on until "
-            "something shows would not be a test."
-        )
+        notes.append(NoteKind.BEYOND(rows=sums.beyond, days=days))
     if sums.observed > look and not chosen:
-        ripe = " ripe" if late is not None and late.ripe < experiment.meta.days else ""
-        notes.append(f"The log has {sums.observed}{ripe} days; the look is after day {look}, the last whole week.")
+        ripe = " ripe" if read.late is not None and read.late.ripe < days else ""
+        notes.append(NoteKind.LATER_DAYS(observed=sums.observed, ripe=ripe, day=look))
     if look % WEEK:
-        notes.append(f"{look} days are not whole weeks, so weekdays do not count equally.")
+        notes.append(NoteKind.BROKEN_WEEK(day=look))
     if not sums.daily:
-        notes.append(
-            "Each row is a whole user, so there is no course by day, and of earlier decisions only the days are known."
-        )
+        notes.append(NoteKind.WHOLE_USERS())
     return notes
 
 
-def _overspent(arms: list[ArmState]) -> list[str]:
+def _overspent(arms: Sequence[ArmState]) -> list[Note]:
     return [
-        f"The arm {quoted(arm.name)} spent {arm.spent:,.10g}, more than its budget of {arm.budget:,.10g}; nothing "
-        "stopped it there."
+        NoteKind.OVERSPENT(arm=arm.name, spent=arm.spent, budget=arm.budget)
         for arm in arms
         if arm.spent is not None and arm.budget is not None and arm.spent > arm.budget * (1 + ROUNDING)
     ]

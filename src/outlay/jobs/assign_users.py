@@ -18,8 +18,8 @@ import pyarrow as pa
 from outlay.core.errors import LogError, OutlayError
 from outlay.core.files import new_file
 from outlay.core.schema import user_text
-from outlay.experiments.columns import canonical_sql
 from outlay.experiments.design import Experiment
+from outlay.experiments.log import canonical_sql
 from outlay.experiments.split import OUTSIDE, entries
 from outlay.jobs.tables import checked_out, table_writer
 from outlay.logs.source import ROW, Source, open_source
@@ -92,8 +92,9 @@ def assign_users(
         for batch in source.batches(_first_rows(source, experiment, user), BATCH):
             texts = user_text(batch.column(0))
             if texts.null_count:
-                raise LogError("a user is missing.", file=users, where=f"column {user!r}",
-                               way_out="Drop rows without a user.")  # fmt: skip
+                raise LogError(
+                    "a user is missing.", file=users, where=f"column {user!r}", way_out="Drop rows without a user."
+                )
             may = np.asarray(batch.column(1).to_numpy(zero_copy_only=False), bool)
             arm, since = np.full((2, len(may)), OUTSIDE)
             units = texts if experiment.meta.cluster is None else _clusters(batch, users)
@@ -117,8 +118,12 @@ def _first_rows(source: Source, experiment: Experiment, user: str) -> str:
         name = source.term(f"column {user!r}", USER_COLUMN if user == "user" else user)
     except LogError as error:
         listed = ", ".join(source.columns)
-        raise LogError("the table has no such column.", file=error.file, where=f"column {user!r}",
-                       way_out=f"Name the column of users with --user. Columns: {listed}.") from None  # fmt: skip
+        raise LogError(
+            "the table has no such column.",
+            file=error.file,
+            where=f"column {user!r}",
+            way_out=f"Name the column of users with --user. Columns: {listed}.",
+        ) from None
     may = "TRUE"
     if experiment.meta.eligible is not None:
         term = source.term("experiment.eligible", experiment.meta.eligible)
@@ -142,6 +147,10 @@ def _clusters(batch: pa.RecordBatch, users: str | Path) -> pa.Array:
     for name, low, high in zip(names, one, other, strict=True):
         if low is None or low != high:
             found = "lacks a cluster in some row" if high is None else f"is in the clusters {low} and {high}"
-            raise LogError(f"user {name!r} {found}.", file=users, where="experiment.cluster",
-                           way_out="Every user must be in one cluster, in every row.")  # fmt: skip
+            raise LogError(
+                f"user {name!r} {found}.",
+                file=users,
+                where="experiment.cluster",
+                way_out="Every user must be in one cluster, in every row.",
+            )
     return pa.array(one, pa.string())

@@ -19,15 +19,13 @@ from outlay.bundles.manifest import unseal
 from outlay.core.campaign import Campaign
 from outlay.core.errors import OutlayError, nearest
 from outlay.core.files import new_file
-from outlay.experiments.by_cluster import DesignEffect, design_effect, per_user
-from outlay.experiments.columns import OUTSIDE
-from outlay.experiments.design import Experiment
+from outlay.experiments.design import Experiment, experiment_text
+from outlay.experiments.log import OUTSIDE
 from outlay.experiments.moments import Metric
-from outlay.experiments.past import PastLog, known_metrics, measure_past
-from outlay.experiments.plan_notes import RampDay, cluster_notes, plan_notes
-from outlay.experiments.power import Power, guardrail_alpha, is_constant, last_alpha, solve
+from outlay.experiments.notes import Note
+from outlay.experiments.planning import PastLog, RampDay, cluster_notes, known_metrics, measure_past, plan_notes
+from outlay.experiments.power import Asked, DesignEffect, Power, design_effect, guardrail_alpha, last_alpha, solve
 from outlay.experiments.split import expected_users
-from outlay.experiments.text import experiment_text
 
 SAME = 1e-6  # actions that differ by less are one
 NEAREST = 8  # actions that an error names
@@ -61,21 +59,30 @@ class PlanResult:
     guardrail_alpha: float
     ramp: tuple[RampDay, ...]
     powers: tuple[Power, ...]
-    notes: tuple[str, ...]
+    notes: tuple[Note, ...]
     design: DesignEffect | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """For `--json`."""
+        past = self.past
         return {
-            "path": str(self.path), **self.experiment.model_dump(mode="json", by_alias=True),
-            "users": self.users, "seen_days": self.seen_days,
-            "log": {"days": self.past.log_days, "window_days": self.past.window, "before_days": self.past.before,
-                    "users": self.past.moments.users},
-            "alpha": self.alpha, "guardrail_alpha": self.guardrail_alpha,
+            "path": str(self.path),
+            **self.experiment.model_dump(mode="json", by_alias=True),
+            "users": self.users,
+            "seen_days": self.seen_days,
+            "log": {
+                "days": past.log_days,
+                "window_days": past.window,
+                "before_days": past.before,
+                "users": past.moments.users,
+            },
+            "alpha": self.alpha,
+            "guardrail_alpha": self.guardrail_alpha,
             "users_by_day": [asdict(step) | {"date": str(step.date)} for step in self.ramp],
-            "power": [asdict(power) for power in self.powers], "notes": list(self.notes),
+            "power": [asdict(power) for power in self.powers],
+            "notes": [note.to_dict() for note in self.notes],
             **({} if self.design is None else {"design_effect": asdict(self.design)}),
-        }  # fmt: skip
+        }
 
 
 def plan_experiment(
@@ -118,42 +125,39 @@ def plan_experiment(
             f"is {users}; must be at least 1.", where="users", way_out="Give how many users may be in the test."
         )
     experiment = Experiment.parse(_completed(design, campaign, out))
-    _check_names(experiment)
-    if experiment.meta.salt == campaign.train.salt:
-        raise OutlayError(
-            f"is {experiment.meta.salt!r}, which already draws the learn / select / certify split of the campaign.",
-            where="experiment.salt", way_out="Give another salt: each draw needs its own.",
-        )  # fmt: skip
-    metrics = [_metric(name, campaign) for name in (experiment.meta.metric, *experiment.meta.guardrails)]
-    if metrics[0].denominator is not None:
-        raise OutlayError(
-            f"{metrics[0].name!r} is a ratio; a verdict is about a total per user.", where="experiment.metric",
-            way_out=f"Take {campaign.reward_label!r}, and the ratio as a guardrail.",
-        )  # fmt: skip
+    _check_names(experiment, campaign)
+    metrics = _metrics(experiment, campaign)
     if out.exists() and (live := Experiment.load(out)).meta.start <= today:
         experiment.check_growth(live)
-    seen_days = experiment.meta.days - experiment.last_growth
-    past = measure_past(campaign, seen_days, eligible=experiment.meta.eligible, cluster=experiment.meta.cluster,
-                        threads=threads)  # fmt: skip
+    meta, seen_days = experiment.meta, experiment.meta.days - experiment.last_growth
+    past = measure_past(campaign, seen_days, eligible=meta.eligible, cluster=meta.cluster, threads=threads)
     _check_actions(experiment, campaign, past)
     users = past.moments.users if users is None else users
-    alpha, alpha_of_guardrails = last_alpha(experiment), guardrail_alpha(experiment)
-    ramp = tuple(
-        RampDay(step.day, experiment.meta.start + datetime.timedelta(days=step.day), step.coverage,
-                tuple(expected_users(experiment, users, step.day)))
-        for step in experiment.ramp
-    )  # fmt: skip
-    notes = [*past.notes, *plan_notes(experiment, campaign, metrics, past, ramp, today)]
+    ramp = _ramp(experiment, users)
     drawn = None if past.clusters is None else design_effect(metrics[0], past.moments, past.clusters)
-    notes += cluster_notes(experiment, campaign, drawn, [count / past.moments.users for count in ramp[-1].users])
-    metrics[1:] = [metric for metric in metrics[1:] if not is_constant(past.moments, metric)]
-    alphas = [alpha, *(alpha_of_guardrails for _ in metrics[1:])]
-    powers = _powers(experiment, metrics, past, ramp[-1].users, alphas, lift)
+    shares = [count / past.moments.users for count in ramp[-1].users]
+    notes = (
+        *past.notes,
+        *plan_notes(experiment, campaign, metrics, past, ramp, today),
+        *cluster_notes(experiment, campaign, drawn, shares),
+    )
+    result = PlanResult(
+        path=out,
+        experiment=experiment,
+        users=users,
+        past=past,
+        seen_days=seen_days,
+        alpha=last_alpha(experiment),
+        guardrail_alpha=guardrail_alpha(experiment),
+        ramp=ramp,
+        powers=_powers(experiment, metrics, past, ramp[-1].users, lift),
+        notes=notes,
+        design=drawn,
+    )
     with new_file(out) as temporary:
         temporary.write_text(experiment_text(experiment), encoding="utf-8")
         Experiment.load(temporary)  # assign must be able to read what plan writes
-    return PlanResult(out, Experiment.load(out), users, past, seen_days, alpha, alpha_of_guardrails, ramp, powers,
-                      tuple(notes), drawn)  # fmt: skip
+    return replace(result, experiment=Experiment.load(out))
 
 
 def _completed(design: Mapping[str, Any], campaign: Campaign, out: Path) -> dict[str, Any]:
@@ -173,14 +177,45 @@ def _completed(design: Mapping[str, Any], campaign: Campaign, out: Path) -> dict
     return content
 
 
-def _check_names(experiment: Experiment) -> None:
-    """Refuse names now that a server would refuse later, when the file is sealed."""
+def _check_names(experiment: Experiment, campaign: Campaign) -> None:
+    """Refuse names now that a server would refuse later, when the file is sealed, and a salt that is in use."""
     for arm in experiment.arms:
         if arm.name in OUTSIDE:
             raise OutlayError(
                 "is a server's name for users outside the test (policy, and random for the random slice).",
-                where=f"arm {arm.name!r}", way_out="Give this arm another name.",
-            )  # fmt: skip
+                where=f"arm {arm.name!r}",
+                way_out="Give this arm another name.",
+            )
+    if experiment.meta.salt == campaign.train.salt:
+        raise OutlayError(
+            f"is {experiment.meta.salt!r}, which already draws the learn / select / certify split of the campaign.",
+            where="experiment.salt",
+            way_out="Give another salt: each draw needs its own.",
+        )
+
+
+def _metrics(experiment: Experiment, campaign: Campaign) -> list[Metric]:
+    """The verdict's metric, then the guardrails."""
+    metrics = [_metric(name, campaign) for name in (experiment.meta.metric, *experiment.meta.guardrails)]
+    if metrics[0].denominator is not None:
+        raise OutlayError(
+            f"{metrics[0].name!r} is a ratio; a verdict is about a total per user.",
+            where="experiment.metric",
+            way_out=f"Take {campaign.reward_label!r}, and the ratio as a guardrail.",
+        )
+    return metrics
+
+
+def _ramp(experiment: Experiment, users: int) -> tuple[RampDay, ...]:
+    return tuple(
+        RampDay(
+            step.day,
+            experiment.meta.start + datetime.timedelta(days=step.day),
+            step.coverage,
+            tuple(expected_users(experiment, users, step.day)),
+        )
+        for step in experiment.ramp
+    )
 
 
 def _check_actions(experiment: Experiment, campaign: Campaign, past: PastLog) -> None:
@@ -190,9 +225,10 @@ def _check_actions(experiment: Experiment, campaign: Campaign, past: PastLog) ->
             given = float(arm.action)
             near = sorted(sorted(known, key=lambda action: abs(action - given))[:NEAREST])
             raise OutlayError(
-                f"is {given:g}, which is not an action of the campaign.", where=f"arm {arm.name!r}.action",
+                f"is {given:g}, which is not an action of the campaign.",
+                where=f"arm {arm.name!r}.action",
                 way_out=f"Give one of its actions, e.g. {', '.join(f'{action:g}' for action in near)}.",
-            )  # fmt: skip
+            )
 
 
 def _pinned(arm: Any, out: Path) -> Any:
@@ -207,30 +243,35 @@ def _pinned(arm: Any, out: Path) -> Any:
 def _metric(name: str, campaign: Campaign) -> Metric:
     known = known_metrics(campaign)
     if name not in known:
-        raise OutlayError(f"the campaign has no metric {name!r}.", file=campaign.path, where="metric or guardrails",
-                          way_out=nearest(name, known))  # fmt: skip
+        raise OutlayError(
+            f"the campaign has no metric {name!r}.",
+            file=campaign.path,
+            where="metric or guardrails",
+            way_out=nearest(name, known),
+        )
     return known[name]
 
 
 def _powers(
-    experiment: Experiment, metrics: Sequence[Metric], past: PastLog, users: Sequence[int],
-    alphas: Sequence[float], lift: float | None,
-) -> tuple[Power, ...]:  # fmt: skip
+    experiment: Experiment, metrics: Sequence[Metric], past: PastLog, users: Sequence[int], lift: float | None
+) -> tuple[Power, ...]:
+    """Of the verdict's metric and the guardrails that differ between users, for every arm, without and with CUPED."""
+    alphas = [last_alpha(experiment), *(guardrail_alpha(experiment) for _ in metrics[1:])]
     return tuple(
-        _power(past, metric, users=(users[0], count), arm=arm.name, alpha=alpha, power=experiment.meta.power,
-               cuped=cuped, lift=lift)
+        _power(past, metric, Asked(arm.name, (users[0], count), alpha, experiment.meta.power, lift), cuped=cuped)
         for metric, alpha in zip(metrics, alphas, strict=True)
+        if metric is metrics[0] or not past.moments.is_constant(metric)
         for arm, count in zip(experiment.arms[1:], users[1:], strict=True)
         for cuped in (False, True)[: 2 if past.before else 1]
-    )  # fmt: skip
+    )
 
 
-def _power(past: PastLog, metric: Metric, *, users: tuple[int, int], **asked: Any) -> Power:
-    """The power with these users in the control and in the arm; clusters of the past log's sizes hold them."""
+def _power(past: PastLog, metric: Metric, asked: Asked, *, cuped: bool) -> Power:
+    """The power; if arms are drawn by cluster, clusters of the past log's sizes hold the users."""
     if past.clusters is None:
-        return solve(past.moments, metric, users=users, **asked)
+        return solve(past.moments, metric, asked, cuped=cuped)
     size = past.moments.users / past.clusters.users
-    clusters = [round(count / size) for count in users]
-    found = solve(past.clusters, per_user(metric), users=clusters, **asked)
+    control, treated = (round(count / size) for count in asked.users)
+    found = solve(past.clusters, metric.per_user, replace(asked, users=(control, treated)), cuped=cuped)
     needed = None if found.lift_users is None else round(found.lift_users * size)
-    return replace(found, users=sum(users), lift_users=needed)
+    return replace(found, users=sum(asked.users), lift_users=needed)
