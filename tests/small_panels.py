@@ -22,10 +22,17 @@ def experiment(*, days: int = 14, decisions: tuple[int, ...] = (7, 14), **change
     """Two arms of a half each, with budgets of their own; unsealed."""
     arms = [{"name": name, "kind": "constant", "action": 1.0, "share": 0.5, "budget": 9e6} for name in ("old", "new")]
     content = {
-        "experiment": {"name": "spring", "campaign": "habit", "start": START, "days": days, "metric": "active",
-                       "guardrails": ["cost"], "decisions": decisions},
+        "experiment": {
+            "name": "spring",
+            "campaign": "habit",
+            "start": START,
+            "days": days,
+            "metric": "active",
+            "guardrails": ["cost"],
+            "decisions": decisions,
+        },
         "arm": arms,
-    }  # fmt: skip
+    }
     return Experiment.parse(content | changes)
 
 
@@ -49,13 +56,15 @@ def rows(active: NDArray[np.float64], arm: NDArray[np.int64], day: NDArray[np.in
     """`[users, days]` outcomes as a table; users are `u0` …, arms are missing before day 0."""
     users, days = active.shape
     days_of_rows = np.tile(day, users)
-    return pa.table({
-        "user": np.char.add("u", np.repeat(np.arange(users), days).astype(str)),
-        "day": days_of_rows,
-        "arm": pa.array(np.array(["old", "new"])[np.repeat(arm, days)], mask=days_of_rows < 0),
-        "active": active.ravel(),
-        "cost": 2.0 * active.ravel(),
-    })  # fmt: skip
+    return pa.table(
+        {
+            "user": np.char.add("u", np.repeat(np.arange(users), days).astype(str)),
+            "day": days_of_rows,
+            "arm": pa.array(np.array(["old", "new"])[np.repeat(arm, days)], mask=days_of_rows < 0),
+            "active": active.ravel(),
+            "cost": 2.0 * active.ravel(),
+        }
+    )
 
 
 def opened(log: pa.Table) -> Run:

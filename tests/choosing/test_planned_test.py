@@ -12,7 +12,7 @@ import pytest
 
 from command_line import outlay
 from conftest import Habit
-from outlay.choosing.planned_test import PlannedTest, plan_test
+from outlay.choosing.next_test import PlannedTest, plan_test
 from outlay.core.campaign import Campaign
 from outlay.core.transitions import Transitions
 

@@ -13,7 +13,7 @@ import pytest
 
 from command_line import outlay
 from conftest import Habit
-from outlay.choosing.settling_test import SettlingTest, plan_settling
+from outlay.choosing.next_test import SettlingTest, plan_settling
 from outlay.core.transitions import Transitions
 from outlay.experiments.design import Experiment
 
@@ -84,8 +84,9 @@ def test_a_policy_has_an_arm_of_its_own(habit_data: Transitions) -> None:
 
 def test_too_few_users_are_said(habit_data: Transitions) -> None:
     few = np.asarray(habit_data.user) < 300
-    kept: dict[str, Any] = {name: np.asarray(getattr(habit_data, name))[few]
-                            for name in ("user", "day", "action", "outcome")}  # fmt: skip
+    kept: dict[str, Any] = {
+        name: np.asarray(getattr(habit_data, name))[few] for name in ("user", "day", "action", "outcome")
+    }
     test = planned(replace(habit_data, **kept))
     assert (test.enough, test.users_per_arm) == (False, 100)
     assert test.precision < 0.1

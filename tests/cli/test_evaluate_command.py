@@ -19,9 +19,8 @@ import pytest
 import outlay as package
 from command_line import Result, outlay
 from conftest import Habit
-from outlay.choosing.planned_test import plan_test
+from outlay.choosing.next_test import plan_settling, plan_test
 from outlay.choosing.randomising import RandomisingCost
-from outlay.choosing.settling_test import plan_settling
 from outlay.cli import judge
 from outlay.core.transitions import Transitions
 from policy_files import generous, habit_policy, thrifty

@@ -39,9 +39,17 @@ def test_the_tables_end_with_the_verdict(folder: Path) -> None:
 
 def test_json_is_one_document(folder: Path) -> None:
     found = outlay(
-        "experiment", "analyze", folder / "log.parquet", "--experiment", folder / "experiment.toml", "--json",
-        "--day", 7, "--column", "segment=case when \"user\" < 'u5' then 'a' else 'b' end",
-    )  # fmt: skip
+        "experiment",
+        "analyze",
+        folder / "log.parquet",
+        "--experiment",
+        folder / "experiment.toml",
+        "--json",
+        "--day",
+        7,
+        "--column",
+        "segment=case when \"user\" < 'u5' then 'a' else 'b' end",
+    )
     told = json.loads(found.out)
     assert (told["experiment"], told["day"], told["control"]) == ("spring", 7, "old")
     assert [s["name"] for s in told["comparisons"][0]["segments"]] == ["a", "b"]
@@ -49,9 +57,14 @@ def test_json_is_one_document(folder: Path) -> None:
 
 def test_segments_are_shown(folder: Path) -> None:
     found = outlay(
-        "experiment", "analyze", folder / "log.parquet", "--experiment", folder / "experiment.toml",
-        "--column", "segment=case when \"user\" < 'u5' then 'a' else 'b' end",
-    )  # fmt: skip
+        "experiment",
+        "analyze",
+        folder / "log.parquet",
+        "--experiment",
+        folder / "experiment.toml",
+        "--column",
+        "segment=case when \"user\" < 'u5' then 'a' else 'b' end",
+    )
     assert "active by segment" in found.out
 
 

@@ -37,11 +37,16 @@ def cities(seed: int, *, count: int = 40, days: int = 7, before: int = 0, effect
     day = np.tile(np.arange(-before, days), len(city))
     user = np.repeat(np.arange(len(city)), before + days)
     active = (rng.random(len(user)) < chance[user]).astype(float)
-    return pa.table({
-        "user": np.char.add("u", user.astype(str)), "day": day,
-        "arm": pa.array(np.array(["old", "new"])[drawn[city[user]]], mask=day < 0),
-        "city": np.char.add(f"c{seed}-", city[user].astype(str)), "active": active, "cost": 2 * active,
-    })  # fmt: skip
+    return pa.table(
+        {
+            "user": np.char.add("u", user.astype(str)),
+            "day": day,
+            "arm": pa.array(np.array(["old", "new"])[drawn[city[user]]], mask=day < 0),
+            "city": np.char.add(f"c{seed}-", city[user].astype(str)),
+            "active": active,
+            "cost": 2 * active,
+        }
+    )
 
 
 def active(result: Analysis) -> Lift:

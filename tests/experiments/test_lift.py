@@ -267,8 +267,10 @@ def test_the_sample_ratio_is_held_against_the_plan() -> None:
 
 def test_pairs_are_those_of_the_columns_and_their_covariates() -> None:
     assert needed_pairs([ACTIVE]) == [
-        ("active", "active"), ("active", "active_before"), ("active_before", "active_before")
-    ]  # fmt: skip
+        ("active", "active"),
+        ("active", "active_before"),
+        ("active_before", "active_before"),
+    ]
     assert len(needed_pairs([RATIO])) == 10
 
 

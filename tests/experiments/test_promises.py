@@ -13,8 +13,15 @@ HAPPENED = IntervalEstimate(0.05, 0.03, 0.07)
 
 def estimate(target: str, value: float | None, half: float, **more: Any) -> dict[str, Any]:
     ends = {"low": None, "high": None} if value is None else {"low": value - half, "high": value + half}
-    return {"target": target, "estimator": "fqe", "policy": "mixture", "value": value, **ends, "recommended": True,
-            "caution": None} | more  # fmt: skip
+    return {
+        "target": target,
+        "estimator": "fqe",
+        "policy": "mixture",
+        "value": value,
+        **ends,
+        "recommended": True,
+        "caution": None,
+    } | more
 
 
 def document(gain: float | None = 0.30, half: float = 0.1) -> dict[str, Any]:

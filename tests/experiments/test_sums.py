@@ -14,9 +14,12 @@ COLUMNS = ExperimentColumns(
     user='"user"', arm="arm", day="day", segment=None, values={"active": "active", "cost": "cost"}, before={}
 )
 PAIRS = [
-    ("active", "active"), ("active", "cost"), ("cost", "cost"), ("active", "active_before"),
+    ("active", "active"),
+    ("active", "cost"),
+    ("cost", "cost"),
+    ("active", "active_before"),
     ("active_before", "active_before"),
-]  # fmt: skip
+]
 OLD_NEW = np.array([0, 1, 0, 1, 0, 1])
 
 

@@ -161,12 +161,17 @@ def test_a_relative_interval_that_contradicts_the_decision_is_not_shown() -> Non
 
 
 def test_shares_of_a_percent_are_told_where_decisions_are_made() -> None:
-    effects = [IntervalEstimate(x, x - half, x + half) for x, half in
-               ((0.123, 0.04), (-0.0123, 0.004), (0.0061, 0.001), (-0.0001, 0.0009), (0.0, 0.004))]  # fmt: skip
+    effects = [
+        IntervalEstimate(x, x - half, x + half)
+        for x, half in ((0.123, 0.04), (-0.0123, 0.004), (0.0061, 0.001), (-0.0001, 0.0009), (0.0, 0.004))
+    ]
     assert [span(relative(x)) for x in effects] == [
-        "+12.3% (+8.3% to +16.3%)", "−1.2% (−1.6% to −0.8%)", "+0.61% (+0.51% to +0.71%)",
-        "−0.01% (−0.10% to +0.08%)", "0.0% (−0.4% to +0.4%)",
-    ]  # fmt: skip
+        "+12.3% (+8.3% to +16.3%)",
+        "−1.2% (−1.6% to −0.8%)",
+        "+0.61% (+0.51% to +0.71%)",
+        "−0.01% (−0.10% to +0.08%)",
+        "0.0% (−0.4% to +0.4%)",
+    ]
 
 
 def test_the_size_is_that_of_the_last_decision() -> None:

@@ -143,10 +143,16 @@ def test_a_row_may_be_a_user_with_the_time_before_beside(tmp_path: Path) -> None
     users = np.arange(400)
     rng = np.random.default_rng(0)
     before = rng.poisson(4, 400)
-    log = pa.table({
-        "user": users, "arm": np.where(users % 2, "new", "old"), "active": before + rng.poisson(2 + users % 2),
-        "active_before": before, "cost": rng.poisson(5, 400), "cost_before": rng.poisson(5, 400),
-    })  # fmt: skip
+    log = pa.table(
+        {
+            "user": users,
+            "arm": np.where(users % 2, "new", "old"),
+            "active": before + rng.poisson(2 + users % 2),
+            "active_before": before,
+            "cost": rng.poisson(5, 400),
+            "cost_before": rng.poisson(5, 400),
+        }
+    )
     found = analyze_experiment(written(log, tmp_path), experiment(), day=14)
     assert active(found).covariate
     assert [d.day for d in found.comparisons[0].decisions] == [14]
@@ -183,8 +189,14 @@ def test_a_log_in_which_nobody_has_an_arm_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_row_per_user_does_not_say_on_how_many_days_money_was_paid(tmp_path: Path) -> None:
-    meta = {"name": "spring", "campaign": "habit", "start": START, "days": 14, "metric": "active",
-            "guardrails": ["cost", "redemption"]}  # fmt: skip
+    meta = {
+        "name": "spring",
+        "campaign": "habit",
+        "start": START,
+        "days": 14,
+        "metric": "active",
+        "guardrails": ["cost", "redemption"],
+    }
     users = per_user(LOG)
     found = analyze_experiment(written(users, tmp_path), experiment(experiment=meta), day=14)
     assert [x.metric for x in found.comparisons[0].lifts] == ["active", "cost", "cost_per_active"]
@@ -356,8 +368,15 @@ def test_every_arm_may_have_a_promise_and_a_file_alone_is_of_the_only_one(tmp_pa
 
 
 def eligible(condition: str) -> Experiment:
-    meta = {"name": "spring", "campaign": "habit", "start": START, "days": 14, "metric": "active",
-            "guardrails": ["cost"], "eligible": condition}  # fmt: skip
+    meta = {
+        "name": "spring",
+        "campaign": "habit",
+        "start": START,
+        "days": 14,
+        "metric": "active",
+        "guardrails": ["cost"],
+        "eligible": condition,
+    }
     return experiment(experiment=meta)
 
 

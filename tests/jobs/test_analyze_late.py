@@ -26,11 +26,13 @@ LOG = panel(users=600, days=14, before=3, lift=0.3)
 def campaign(delay: int | None = 3, **log: Any) -> Campaign:
     delays = {} if delay is None else {"reward": 1, "spent": delay}
     roles = {"source": "log.parquet", "user": "user", "time": "day", "action": "arm", "reward": "active"}
-    return Campaign.parse({
-        "campaign": {"name": "habit"},
-        "log": roles | {"delays": delays, "features": {"categorical": ["level"]}} | log,
-        "budget": [{"name": "spent", "cost": "cost", "at_most": 1.0}],
-    })  # fmt: skip
+    return Campaign.parse(
+        {
+            "campaign": {"name": "habit"},
+            "log": roles | {"delays": delays, "features": {"categorical": ["level"]}} | log,
+            "budget": [{"name": "spent", "cost": "cost", "at_most": 1.0}],
+        }
+    )
 
 
 def spoilt(log: pa.Table, first: int) -> pa.Table:
@@ -59,8 +61,16 @@ def test_days_that_are_not_ripe_are_in_no_number(tmp_path: Path) -> None:
         "days are left out. The verdict is not final before day 14 is ripe: when outcomes have been collected until "
         "2026-03-20."
     )
-    assert late.to_dict()["late"] == {"delay": 5, "start": "2026-03-02", "planned": 14, "collected": 14, "rows": 3000,
-                                      "due": "2026-03-20", "ripe": 9, "final": False}  # fmt: skip
+    assert late.to_dict()["late"] == {
+        "delay": 5,
+        "start": "2026-03-02",
+        "planned": 14,
+        "collected": 14,
+        "rows": 3000,
+        "due": "2026-03-20",
+        "ripe": 9,
+        "final": False,
+    }
     assert "The 3,000 rows of later days are left out." in render(late)
 
 
@@ -106,18 +116,32 @@ def test_a_row_a_user_needs_the_date(tmp_path: Path) -> None:
     with pytest.raises(OutlayError, match="until when were outcomes collected"):
         analyze_experiment(path, experiment(), day=14, campaign=campaign(), columns={"redemption": "1"})
     last = START + datetime.timedelta(days=16)
-    assert analyze_experiment(
-        path, experiment(), day=14, campaign=campaign(as_of=last), columns={"redemption": "1"}
-    ).comparisons[0].outcome == "better"  # fmt: skip
+    assert (
+        analyze_experiment(path, experiment(), day=14, campaign=campaign(as_of=last), columns={"redemption": "1"})
+        .comparisons[0]
+        .outcome
+        == "better"
+    )
     with pytest.raises(OutlayError, match="only 13 days are ripe"):
-        analyze_experiment(path, experiment(), day=14, columns={"redemption": "1"},
-                           campaign=campaign(as_of=last - datetime.timedelta(days=1)))  # fmt: skip
+        analyze_experiment(
+            path,
+            experiment(),
+            day=14,
+            columns={"redemption": "1"},
+            campaign=campaign(as_of=last - datetime.timedelta(days=1)),
+        )
 
 
-@pytest.mark.parametrize(("given", "error"), [
-    ({"delay": 20}, r"log.delays: no day of the test is ripe: outcomes come up to 20 days later .* until 2026-03-22"),
-    ({"as_of": 7}, "log.as_of: is a number, 7; a test has dates"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("given", "error"),
+    [
+        (
+            {"delay": 20},
+            r"log.delays: no day of the test is ripe: outcomes come up to 20 days later .* until 2026-03-22",
+        ),
+        ({"as_of": 7}, "log.as_of: is a number, 7; a test has dates"),
+    ],
+)
 def test_what_is_wrong_is_said(tmp_path: Path, given: dict[str, Any], error: str) -> None:
     with pytest.raises(OutlayError, match=error):
         analyze_experiment(written(LOG, tmp_path), experiment(), campaign=campaign(**given))

@@ -73,8 +73,13 @@ def test_a_short_log_is_scaled_up_and_has_no_days_before(campaign: Path) -> None
 
 def test_users_without_rows_in_the_window_do_not_count_and_absent_days_are_zero(tmp_path: Path) -> None:
     """User b left before the last 7 days; c has one of them only."""
-    columns = {"user_id": ["a", "a", "b", "c", "d", "d"], "day": [0, 13, 3, 9, 12, 1], "level": [0] * 6,
-               "coupon": [1.0] * 5 + [2.0], "active": [1.0, 1.0, 1.0, 1.0, 0.0, 1.0]}  # fmt: skip
+    columns = {
+        "user_id": ["a", "a", "b", "c", "d", "d"],
+        "day": [0, 13, 3, 9, 12, 1],
+        "level": [0] * 6,
+        "coupon": [1.0] * 5 + [2.0],
+        "active": [1.0, 1.0, 1.0, 1.0, 0.0, 1.0],
+    }
     past = measure_past(Campaign.load(campaign_file(tmp_path, columns)), 7)
     assert past.moments.users == 3
     np.testing.assert_allclose(past.moments.mean, [2 / 3, 2 / 3, 2 / 3, 2 / 3, 2 / 3, 1.0])
@@ -142,8 +147,9 @@ def test_the_written_file_is_sealed_and_reads_back(campaign: Path, tmp_path: Pat
     assert found.meta.guardrails == ("cost", "redemption")
     assert (result.users, result.seen_days) == (USERS, 12)
     assert [(step.day, str(step.date), step.users) for step in result.ramp] == [
-        (0, "2026-03-02", (15, 15)), (2, "2026-03-04", (150, 150)),
-    ]  # fmt: skip
+        (0, "2026-03-02", (15, 15)),
+        (2, "2026-03-04", (150, 150)),
+    ]
     assert {(power.metric, power.arm, power.cuped) for power in result.powers} == {
         (metric, "new", cuped) for metric in ("active", "cost", "redemption") for cuped in (False, True)
     }

@@ -35,15 +35,21 @@ def lift(metric: str, value: float, half: float = 0.01, unit: float = 5.0, covar
     """The same as one look shows it."""
     x = effect(value, half, unit)
     return Lift(
-        x.absolute, x.relative, metric=metric, control=unit, treatment=unit * (1 + value), std_error=unit * half / 2,
-        log_error=half / 2, p_value=0.01, covariate=covariate, cautious=False,
-    )  # fmt: skip
+        x.absolute,
+        x.relative,
+        metric=metric,
+        control=unit,
+        treatment=unit * (1 + value),
+        std_error=unit * half / 2,
+        log_error=half / 2,
+        p_value=0.01,
+        covariate=covariate,
+        cautious=False,
+    )
 
 
 def point(day: int, look: ArmDifference, always: ArmDifference) -> CoursePoint:
-    return CoursePoint(
-        look.absolute, look.relative, day=day, always=always.absolute, always_relative=always.relative
-    )  # fmt: skip
+    return CoursePoint(look.absolute, look.relative, day=day, always=always.absolute, always_relative=always.relative)
 
 
 def course(metric: str, value: float, half: float, days: int, wanted: int = 0) -> Course:
@@ -100,19 +106,44 @@ def example(*comparisons: ArmComparison, day: int = 14, **meta: Any) -> Analysis
     comparisons = comparisons or (compared(),)
     names = ["old", *(comparison.arm for comparison in comparisons)]
     blocked = {comparison.arm for comparison in comparisons if comparison.blocked}
-    experiment = Experiment.parse({
-        "experiment": {"name": "spring", "campaign": "habit", "start": datetime.date(2026, 3, 2), "days": 14,
-                       "metric": "active", "guardrails": ["cost", "redemption"], "decisions": [7, 14]} | meta,
-        "ramp": [{"day": 0, "coverage": 0.1}, {"day": 2, "coverage": 1.0}],
-        "arm": [{"name": name, "kind": "bundle", "bundle": "bundle", "share": 1 / len(names),
-                 "budget": 30_000.0 - 1000 * i} for i, name in enumerate(names)],
-    })  # fmt: skip
+    experiment = Experiment.parse(
+        {
+            "experiment": {
+                "name": "spring",
+                "campaign": "habit",
+                "start": datetime.date(2026, 3, 2),
+                "days": 14,
+                "metric": "active",
+                "guardrails": ["cost", "redemption"],
+                "decisions": [7, 14],
+            }
+            | meta,
+            "ramp": [{"day": 0, "coverage": 0.1}, {"day": 2, "coverage": 1.0}],
+            "arm": [
+                {
+                    "name": name,
+                    "kind": "bundle",
+                    "bundle": "bundle",
+                    "share": 1 / len(names),
+                    "budget": 30_000.0 - 1000 * i,
+                }
+                for i, name in enumerate(names)
+            ],
+        }
+    )
     arms = [
-        ArmState(name=arm.name, kind=arm.kind, users=6000 - 500 * (arm.name in blocked), planned_share=arm.share,
-                 share=arm.share, budget=arm.budget, spent=1500.0 * day,
-                 spent_by_day=[1500.0 * d for d in range(1, day + 1)])
+        ArmState(
+            name=arm.name,
+            kind=arm.kind,
+            users=6000 - 500 * (arm.name in blocked),
+            planned_share=arm.share,
+            share=arm.share,
+            budget=arm.budget,
+            spent=1500.0 * day,
+            spent_by_day=[1500.0 * d for d in range(1, day + 1)],
+        )
         for arm in experiment.arms
-    ]  # fmt: skip
+    ]
     return Analysis(
         experiment=experiment,
         day=day,
@@ -120,18 +151,39 @@ def example(*comparisons: ArmComparison, day: int = 14, **meta: Any) -> Analysis
         alpha=0.05 / len(comparisons),
         arms=arms,
         ratios=[
-            RatioCheck(arm=arm.name, of="in the log", part="", control=6000, treatment=arm.users, planned=1.0,
-                       p_value=1e-6 if arm.name in blocked else 0.37)
+            RatioCheck(
+                arm=arm.name,
+                of="in the log",
+                part="",
+                control=6000,
+                treatment=arm.users,
+                planned=1.0,
+                p_value=1e-6 if arm.name in blocked else 0.37,
+            )
             for arm in arms[1:]
         ],
         comparisons=list(comparisons),
         promised=(
-            Promise(arm=names[1], metric="active", days=3, estimator="fqe",
-                    promised=IntervalEstimate(0.02, 0.0, 0.04), happened=IntervalEstimate(0.01, -0.01, 0.03),
-                    agrees=True, caution=None),
-            Promise(arm=names[1], metric="active", days=7, estimator="fqe",
-                    promised=IntervalEstimate(0.09, 0.08, 0.10), happened=IntervalEstimate(0.031, 0.01, 0.052),
-                    agrees=False, caution="the clip binds"),
+            Promise(
+                arm=names[1],
+                metric="active",
+                days=3,
+                estimator="fqe",
+                promised=IntervalEstimate(0.02, 0.0, 0.04),
+                happened=IntervalEstimate(0.01, -0.01, 0.03),
+                agrees=True,
+                caution=None,
+            ),
+            Promise(
+                arm=names[1],
+                metric="active",
+                days=7,
+                estimator="fqe",
+                promised=IntervalEstimate(0.09, 0.08, 0.10),
+                happened=IntervalEstimate(0.031, 0.01, 0.052),
+                agrees=False,
+                caution="the clip binds",
+            ),
         ),
         notes=(NoteKind.LATER_DAYS(observed=16, ripe="", day=day),),
-    )  # fmt: skip
+    )

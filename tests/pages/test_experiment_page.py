@@ -105,17 +105,34 @@ def test_a_part_that_is_missing_takes_its_section_along() -> None:
 @pytest.mark.parametrize(
     ("outcome", "value", "day", "said"),
     [
-        ("better", 0.031, 14, "Take “new”: active is 3.1% higher than under “old”; cost is 2.5% lower; no change in "
-                              "redemption shows."),
-        ("worse", -0.031, 14, "Keep “old”: under “new”, active is 3.1% lower; cost is 2.5% lower; no change in "
-                              "redemption shows."),
-        ("harm", -0.031, 5, "Stop “new”: active is 3.1% lower than under “old”; cost is 2.5% lower; no change in "
-                            "redemption shows."),
-        ("undecided", 0.002, 14, "Keep “old”, unless its cost decides: no difference in active was found under “new”; "
-                                 "cost is 2.5% lower; no change in redemption shows."),
+        (
+            "better",
+            0.031,
+            14,
+            "Take “new”: active is 3.1% higher than under “old”; cost is 2.5% lower; no change in redemption shows.",
+        ),
+        (
+            "worse",
+            -0.031,
+            14,
+            "Keep “old”: under “new”, active is 3.1% lower; cost is 2.5% lower; no change in redemption shows.",
+        ),
+        (
+            "harm",
+            -0.031,
+            5,
+            "Stop “new”: active is 3.1% lower than under “old”; cost is 2.5% lower; no change in redemption shows.",
+        ),
+        (
+            "undecided",
+            0.002,
+            14,
+            "Keep “old”, unless its cost decides: no difference in active was found under “new”; "
+            "cost is 2.5% lower; no change in redemption shows.",
+        ),
         ("blocked", 0.031, 14, "No verdict on “new”, and none of its numbers should be used."),
     ],
-)  # fmt: skip
+)
 def test_the_verdict_is_one_sentence(outcome: Outcome, value: float, day: int, said: str) -> None:
     analysis = example(compared("new", outcome, value, day), day=day)
     assert sentence(analysis) == said
@@ -197,9 +214,14 @@ def test_money_has_a_unit_where_the_file_names_one() -> None:
 
 def test_an_effect_that_fades_is_told_beside_the_verdict() -> None:
     fades = Change(
-        day=14, users=9000, first=lift("active", 0.1, 0.02), since=lift("active", 0.03, 0.02), z=-3.1, p_value=0.002,
+        day=14,
+        users=9000,
+        first=lift("active", 0.1, 0.02),
+        since=lift("active", 0.03, 0.02),
+        z=-3.1,
+        p_value=0.002,
         alpha=0.05,
-    )  # fmt: skip
+    )
     got = page(replace(compared(), change=fades))
     assert (
         "The effect is fading: +10.0% (+8.0% to +12.0%) in week 1, +3.0% (+1.0% to +5.0%) in week 2 (p = 0.0020 "
@@ -407,11 +429,11 @@ def test_figures_have_numbers_and_units_in_their_words() -> None:
     figures = page().figures
     for name, part in {
         "lift-0-0": "new against old, by day: +3.1% (+1.6% to +4.6%) on all days at once, after day 14; "
-                    "planned decision after day 7: +3.1% (+1.0% to +5.2%)",
+        "planned decision after day 7: +3.1% (+1.0% to +5.2%)",
         "spend-0": "spending by day: Share of its own budget spent: old 70%, new 72%",
         "metrics-0-0": "cost −2.5% (−3.5% to −1.5%)",
         "promised-0": "active, 7 days: promised +9.0% (+8.0% to +10.0%)",
-    }.items():  # fmt: skip
+    }.items():
         assert part in figures[name]["description"]
 
 

@@ -19,11 +19,10 @@ from outlay.choosing.first_days import FirstDays
 from outlay.choosing.grade import grade, sensitivity
 from outlay.choosing.looks import look
 from outlay.choosing.measure import Measure
-from outlay.choosing.planned_test import PlannedTest, plan_test
+from outlay.choosing.next_test import PlannedTest, plan_settling, plan_test
 from outlay.choosing.randomising import randomising_cost
 from outlay.choosing.ruled_out import ruled_out
 from outlay.choosing.run import Run
-from outlay.choosing.settling_test import plan_settling
 from outlay.choosing.stored import StoredFrontier
 from outlay.choosing.verdict import verdict
 from outlay.choosing.window import claimed, claims_window

@@ -13,10 +13,9 @@ from outlay.choosing.checks import Checks
 from outlay.choosing.diagnostics import ActionShare, DayMeans, MatchingPaths, SegmentOverlap
 from outlay.choosing.first_days import FirstDays
 from outlay.choosing.grade import Grade
-from outlay.choosing.planned_test import PlannedTest
+from outlay.choosing.next_test import PlannedTest, SettlingTest
 from outlay.choosing.randomising import RandomisingCost
 from outlay.choosing.run import ESTIMATES
-from outlay.choosing.settling_test import SettlingTest
 from outlay.choosing.window import Window
 from outlay.core.campaign import Campaign
 from outlay.core.errors import FolderError

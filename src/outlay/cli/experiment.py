@@ -79,10 +79,18 @@ def plan(
     use_threads(threads)
     campaign = Campaign.load(log)
     given = {
-        "name": name or f"{campaign.meta.name}-{start}", "salt": salt, "start": _date(start), "days": days,
-        "metric": metric, "guardrails": guardrail or None, "confidence": confidence, "power": power,
-        "eligible": eligible, "cluster": cluster, "decisions": None if decisions is None else decisions.split(","),
-    }  # fmt: skip
+        "name": name or f"{campaign.meta.name}-{start}",
+        "salt": salt,
+        "start": _date(start),
+        "days": days,
+        "metric": metric,
+        "guardrails": guardrail or None,
+        "confidence": confidence,
+        "power": power,
+        "eligible": eligible,
+        "cluster": cluster,
+        "decisions": None if decisions is None else decisions.split(","),
+    }
     design = {
         "experiment": {key: value for key, value in given.items() if value is not None},
         "ramp": [_step(text) for text in ramp.split(",")],
@@ -122,15 +130,24 @@ def assign(
     result = job(experiment, users, out, day=day, user=user, threads=threads)
     if as_json:
         counts = [{"arm": name, "users": count} for name, count in result.counts.items()]
-        print_json({"path": str(result.path), "day": result.day, "coverage": result.coverage, "users": result.users,
-                    "eligible": result.eligible, "arms": counts})  # fmt: skip
+        print_json(
+            {
+                "path": str(result.path),
+                "day": result.day,
+                "coverage": result.coverage,
+                "users": result.users,
+                "eligible": result.eligible,
+                "arms": counts,
+            }
+        )
     elif not quiet:
         outside = result.users - sum(result.counts.values())
         table("", ("arm", "users"), [*result.counts.items(), ("not in the test", outside)])
         stdout.print(
             f"{out} written: {number(result.users)} users on day {day}, coverage {result.coverage:g}.",
-            markup=False, highlight=False,
-        )  # fmt: skip
+            markup=False,
+            highlight=False,
+        )
 
 
 for command in (plan, assign, analyze):
@@ -154,8 +171,11 @@ def _arm(text: str) -> dict[str, Any]:
         else:
             raise OutlayError(f"{text!r}: {part!r} is not a part of an arm.", where="--arm", way_out=f"{ARM}.")
     if "kind" not in arm:
-        raise OutlayError(f"{text!r} does not say what the arm gives: bundle, action, random or holdout.",
-                          where="--arm", way_out=f"{ARM}.")  # fmt: skip
+        raise OutlayError(
+            f"{text!r} does not say what the arm gives: bundle, action, random or holdout.",
+            where="--arm",
+            way_out=f"{ARM}.",
+        )
     return arm
 
 
@@ -179,10 +199,17 @@ def _show_plan(result: PlanResult, campaign: Campaign) -> None:
 
     experiment = result.experiment
     arms = [
-        (arm.name, arm.kind, arm.bundle or arm.action, f"{arm.share:g}", count, _money(arm.budget),
-         None if arm.budget is None or not count else arm.budget / count)
+        (
+            arm.name,
+            arm.kind,
+            arm.bundle or arm.action,
+            f"{arm.share:g}",
+            count,
+            _money(arm.budget),
+            None if arm.budget is None or not count else arm.budget / count,
+        )
         for arm, count in zip(experiment.arms, result.ramp[-1].users, strict=True)
-    ]  # fmt: skip
+    ]
     columns = ("arm", "kind", "gives", "share", "users", f"budget ({campaign.meta.unit})", "per user")
     table(f"{experiment.meta.name}: {experiment.meta.days} days from {experiment.meta.start}", columns, arms)
     table(
@@ -212,8 +239,12 @@ def _show_plan(result: PlanResult, campaign: Campaign) -> None:
             headings,
             asked,
         )
-    stdout.print(f"{result.path} written and sealed. {_verdict(*pairs[0])} Next, with the users of the log or a table "
-                 f"of others: {_assign(result.path, campaign)}", markup=False, highlight=False)  # fmt: skip
+    stdout.print(
+        f"{result.path} written and sealed. {_verdict(*pairs[0])} Next, with the users of the log or a table "
+        f"of others: {_assign(result.path, campaign)}",
+        markup=False,
+        highlight=False,
+    )
 
 
 def _assign(path: Path, campaign: Campaign) -> str:

@@ -67,9 +67,16 @@ def analyze(
     write = None if report is None else _page_writer(report)
     with progress("analyze", quiet=quiet or as_json) as show:
         analysis = job(
-            log, experiment, day=day, columns=_columns(column or []), assigned=assigned,
-            promised=_promised(promised or []), campaign=campaign, threads=threads, progress=show,
-        )  # fmt: skip
+            log,
+            experiment,
+            day=day,
+            columns=_columns(column or []),
+            assigned=assigned,
+            promised=_promised(promised or []),
+            campaign=campaign,
+            threads=threads,
+            progress=show,
+        )
     if write is not None:
         write(analysis)
     if as_json:
@@ -96,8 +103,9 @@ def _columns(given: list[str]) -> dict[str, str]:
     for text in given:
         role, _, sql = (part.strip() for part in text.partition("="))
         if not role or not sql or role in found:
-            raise OutlayError(f"is {text!r}.", where="--column",
-                              way_out="Give every role once, e.g. --column cost='coupon * active'.")  # fmt: skip
+            raise OutlayError(
+                f"is {text!r}.", where="--column", way_out="Give every role once, e.g. --column cost='coupon * active'."
+            )
         found[role] = sql
     return found
 
@@ -110,8 +118,9 @@ def _promised(given: list[str]) -> dict[str, str | Path] | Path | None:
     for text in given:
         arm, named, file = text.partition("=")
         if not named or arm in found:
-            raise OutlayError(f"is {text!r}.", where="--promised",
-                              way_out="Give every arm once: --promised new=run/estimates.json.")  # fmt: skip
+            raise OutlayError(
+                f"is {text!r}.", where="--promised", way_out="Give every arm once: --promised new=run/estimates.json."
+            )
         found[arm] = Path(file)
     return found or None
 
@@ -125,11 +134,18 @@ def _show(analysis: Analysis) -> None:
         f"{meta.name}: arms after day {analysis.day} of {meta.days}",
         ("arm", "users", "share", "planned", "sample ratio p", f"spent ({meta.unit})", "budget"),
         [
-            (arm.name, arm.users, f"{number(100 * arm.share, 2)}%", f"{number(100 * arm.planned_share, 2)}%",
-             _ratio(arm.name, analysis.ratios), _money(arm.spent), _money(arm.budget))
+            (
+                arm.name,
+                arm.users,
+                f"{number(100 * arm.share, 2)}%",
+                f"{number(100 * arm.planned_share, 2)}%",
+                _ratio(arm.name, analysis.ratios),
+                _money(arm.spent),
+                _money(arm.budget),
+            )
             for arm in analysis.arms
         ],
-    )  # fmt: skip
+    )
     for comparison in analysis.comparisons:
         _show_comparison(comparison, analysis.control, exact(meta.confidence))
     if analysis.promised:
@@ -137,11 +153,18 @@ def _show(analysis: Analysis) -> None:
             "promised and happened, relative",
             ("arm", "metric", "days", "estimator", "promised", "happened", "agree"),
             [
-                (p.arm, p.metric, p.days, p.estimator, _span(relative(p.promised)), _span(relative(p.happened)),
-                 p.agrees)
+                (
+                    p.arm,
+                    p.metric,
+                    p.days,
+                    p.estimator,
+                    _span(relative(p.promised)),
+                    _span(relative(p.happened)),
+                    p.agrees,
+                )
                 for p in analysis.promised
             ],
-        )  # fmt: skip
+        )
     stdout.print(analysis.verdict, markup=False, highlight=False)
 
 
@@ -161,14 +184,21 @@ def _show_comparison(comparison: ArmComparison, control: str, level: str) -> Non
             [_line(x, saved.get(x.metric)) for x in lifts],
         )
         if saved:
-            stdout.print("  – CUPED adjusts the difference, so it is not simply one value less the other",
-                         markup=False, highlight=False)  # fmt: skip
+            stdout.print(
+                "  – CUPED adjusts the difference, so it is not simply one value less the other",
+                markup=False,
+                highlight=False,
+            )
         for x in lifts:
             if isinstance(x, Withheld):
                 stdout.print(f"  – {x.metric}: not shown: {x.reason.words}", markup=False, highlight=False)
             elif x.cautious:
-                stdout.print(f"  – {x.metric}: the interval is widened, since a few users account for most of it and "
-                             "an arm is small", markup=False, highlight=False)  # fmt: skip
+                stdout.print(
+                    f"  – {x.metric}: the interval is widened, since a few users account for most of it and "
+                    "an arm is small",
+                    markup=False,
+                    highlight=False,
+                )
     if comparison.decisions:
         table(
             "planned decisions, with intervals that hold over all of them",
@@ -186,13 +216,16 @@ def _show_comparison(comparison: ArmComparison, control: str, level: str) -> Non
         "any day, with intervals that hold on all days at once",
         ("", "relative, so far", "now", "seen on days"),
         [
-            (course.metric, _span(course.points[-1].on_all_days),
-             {1: "higher", -1: "lower", 0: "no change shows"}[course.now],
-             None if course.seen is None else " to ".join(map(str, dict.fromkeys(course.seen))))
+            (
+                course.metric,
+                _span(course.points[-1].on_all_days),
+                {1: "higher", -1: "lower", 0: "no change shows"}[course.now],
+                None if course.seen is None else " to ".join(map(str, dict.fromkeys(course.seen))),
+            )
             for course in comparison.courses
             if course.points
         ],
-    )  # fmt: skip
+    )
     if comparison.segments:
         main = comparison.lifts[0].metric
         table(

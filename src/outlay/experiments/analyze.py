@@ -10,14 +10,14 @@ compared with the control, each gets its share of the verdict's error (Bonferron
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from outlay.experiments.checks import change_since, contradictions, log_reasons, ratio_reasons, sample_ratios
 from outlay.experiments.design import Arm, Experiment
 from outlay.experiments.lift import Lift, Withheld, lift
-from outlay.experiments.moments import Metric
+from outlay.experiments.moments import Metric, UserMoments
 from outlay.experiments.notes import Note, NoteKind
 from outlay.experiments.power import last_alpha
 from outlay.experiments.results import (
@@ -64,10 +64,38 @@ def analyze(
         alpha=experiment.alpha,
         arms=_arms(sums, experiment, day, money),
         ratios=ratios,
-        comparisons=[_compare(sums, experiment, metrics, day, i, ratios) for i in range(1, len(experiment.arms))],
+        comparisons=[
+            _compare(_Look(sums, experiment, metrics, day, place), ratios) for place in range(1, len(experiment.arms))
+        ],
         late=late,
     )
     return replace(analysis, verdict=verdict(analysis))
+
+
+@dataclass(frozen=True)
+class _Look:
+    """The arm at `place` beside the control, after `day` days; the first metric is the verdict's."""
+
+    sums: DailySums
+    experiment: Experiment
+    metrics: Sequence[Metric]
+    day: int
+    place: int
+
+    @property
+    def arm(self) -> Arm:
+        return self.experiment.arms[self.place]
+
+    def after(self, day: int, segment: str | None = None) -> tuple[UserMoments, UserMoments]:
+        """The control and the arm after so many days."""
+        arms = self.sums.until(day, segment)
+        return arms[0], arms[self.place]
+
+    def lifts(self, arms: tuple[UserMoments, UserMoments], *, adjust: bool = True) -> list[Lift | Withheld]:
+        """Every metric at a single look."""
+        confidence = self.experiment.meta.confidence
+        found = [lift(metric, *arms, confidence, adjust=adjust) for metric in self.metrics]
+        return [replace(x, relative=x.consistent().relative) if isinstance(x, Lift) else x for x in found]
 
 
 def _arms(sums: DailySums, experiment: Experiment, day: int, money: str | None) -> list[ArmState]:
@@ -93,66 +121,43 @@ def _arms(sums: DailySums, experiment: Experiment, day: int, money: str | None) 
     ]
 
 
-def _compare(
-    sums: DailySums,
-    experiment: Experiment,
-    metrics: Sequence[Metric],
-    day: int,
-    place: int,
-    ratios: Sequence[RatioCheck],
-) -> ArmComparison:
-    """The arm at `place` against the control."""
-    meta, arm = experiment.meta, experiment.arms[place]
-    lifts = _lifts(sums, metrics, day, place, meta.confidence)
-    by_day = _by_day(sums, experiment, metrics, day, place)
-    decisions = _decisions(sums, by_day[metrics[0].name], experiment, day)
-    change = change_since(sums, meta.metric, day, place, meta.confidence)
+def _compare(look: _Look, ratios: Sequence[RatioCheck]) -> ArmComparison:
+    """The arm against the control."""
+    sums, experiment, day, meta = look.sums, look.experiment, look.day, look.experiment.meta
+    now = look.after(day)
+    lifts, by_day = look.lifts(now), _by_day(look)
+    decisions = _decisions(look, by_day[look.metrics[0].name])
+    change = change_since(sums, meta.metric, day, look.place, meta.confidence)
+    segments = sums.segments if len(sums.segments) > 1 else ()
     return ArmComparison(
-        arm=arm.name,
-        contestant=arm in experiment.contestants,
+        arm=look.arm.name,
+        contestant=look.arm in experiment.contestants,
         over=day >= meta.days,
         lifts=lifts,
-        exposed=_exposed(sums, metrics, day, place, meta.confidence),
-        saved=_saved(lifts, _lifts(sums, metrics, day, place, meta.confidence, adjust=False)),
+        exposed=_exposed(look),
+        saved=_saved(lifts, look.lifts(now, adjust=False)),
         decisions=decisions,
         change=change,
-        courses=[_course(experiment, arm, name, known) for name, known in by_day.items()],
-        segments=_segments(sums, metrics, day, place, meta.confidence),
-        detectable=_detectable(experiment, lifts[0]),
-        blocked=[
-            *_blocked(sums, experiment, day, place, lifts[0], ratios),
-            *contradictions(meta.metric, decisions, change),
+        courses=[_course(look, name, known) for name, known in by_day.items()],
+        segments=[
+            Segment(name, sum(part.users for part in arms), look.lifts(arms))
+            for name, arms in ((name, look.after(day, name)) for name in segments)
         ],
+        detectable=_detectable(experiment, lifts[0]),
+        blocked=[*_blocked(look, lifts[0], ratios), *contradictions(meta.metric, decisions, change)],
     )
 
 
-def _lifts(
-    sums: DailySums,
-    metrics: Sequence[Metric],
-    day: int,
-    place: int,
-    confidence: float,
-    *,
-    segment: str | None = None,
-    adjust: bool = True,
-) -> list[Lift | Withheld]:
-    """Every metric at a single look, among all users or those of a segment."""
-    arms = sums.until(day, segment)
-    return [_consistent(lift(metric, arms[0], arms[place], confidence, adjust=adjust)) for metric in metrics]
-
-
-def _by_day(
-    sums: DailySums, experiment: Experiment, metrics: Sequence[Metric], day: int, place: int
-) -> dict[str, dict[int, Lift]]:
+def _by_day(look: _Look) -> dict[str, dict[int, Lift]]:
     """The verdict's metric and the guardrails: name → day → lift, where there is one."""
-    followed = [metrics[0], *(m for m in metrics[1:] if m.name in experiment.meta.guardrails)]
+    meta = look.experiment.meta
+    followed = [look.metrics[0], *(metric for metric in look.metrics[1:] if metric.name in meta.guardrails)]
     found: dict[str, dict[int, Lift]] = {metric.name: {} for metric in followed}
-    for d in range(1, day + 1) if sums.daily else (day,):
-        arms = sums.until(d)
+    for day in range(1, look.day + 1) if look.sums.daily else (look.day,):
+        arms = look.after(day)
         for metric in followed:
-            x = lift(metric, arms[0], arms[place], experiment.meta.confidence)
-            if isinstance(x, Lift):
-                found[metric.name][d] = x
+            if isinstance(x := lift(metric, *arms, meta.confidence), Lift):
+                found[metric.name][day] = x
     return found
 
 
@@ -165,46 +170,29 @@ def _saved(adjusted: Sequence[Lift | Withheld], plain: Sequence[Lift | Withheld]
     }
 
 
-def _segments(sums: DailySums, metrics: Sequence[Metric], day: int, place: int, confidence: float) -> list[Segment]:
-    if len(sums.segments) < 2:
-        return []
-    found = []
-    for name in sums.segments:
-        arms = sums.until(day, name)
-        lifts = _lifts(sums, metrics, day, place, confidence, segment=name)
-        found.append(Segment(name, arms[0].users + arms[place].users, lifts))
-    return found
-
-
-def _consistent(x: Lift | Withheld) -> Lift | Withheld:
-    return replace(x, relative=x.consistent().relative) if isinstance(x, Lift) else x
-
-
-def _exposed(
-    sums: DailySums, metrics: Sequence[Metric], day: int, place: int, confidence: float
-) -> list[Lift | Withheld]:
+def _exposed(look: _Look) -> list[Lift | Withheld]:
     """Among users with a row: the others' totals are 0, so only the numbers of users differ."""
+    sums, day = look.sums, look.day
     if sums.people is not None:  # clusters have users with and without rows
         return []
     came = replace(sums, users=sums.seen).until(day)
     if all(some.users == everyone.users for some, everyone in zip(came, sums.until(day), strict=True)):
         return []
-    return [_consistent(lift(metric, came[0], came[place], confidence, adjust=False)) for metric in metrics]
+    return look.lifts((came[0], came[look.place]), adjust=False)
 
 
-def _decisions(sums: DailySums, known: Mapping[int, Lift], experiment: Experiment, day: int) -> list[PlannedDecision]:
+def _decisions(look: _Look, known: Mapping[int, Lift]) -> list[PlannedDecision]:
     """The planned decisions so far, each against the bound that the errors seen by then allow.
 
     Information is about the effect of a day in the test, since totals grow with the days. A log without days says
     nothing about earlier decisions: their information is taken as proportional to the days.
 
     Args:
-        sums: of the log.
+        look: at the test.
         known: day → lift of the verdict's metric.
-        experiment: the test.
-        day: of the look.
     """
-    planned = [d for d in experiment.meta.decisions if d <= day and (d in known or not sums.daily)]
+    sums, experiment = look.sums, look.experiment
+    planned = [d for d in experiment.meta.decisions if d <= look.day and (d in known or not sums.daily)]
     if sums.daily:
         information = [(sums.days_per_user(d) / known[d].std_error) ** 2 for d in planned]
     else:
@@ -218,16 +206,17 @@ def _decisions(sums: DailySums, known: Mapping[int, Lift], experiment: Experimen
     return decisions
 
 
-def _course(experiment: Experiment, arm: Arm, metric: str, known: Mapping[int, Lift]) -> Course:
-    alpha = 1 - experiment.meta.confidence
-    rho = tuned_rho(experiment.meta.days, alpha)
+def _course(look: _Look, metric: str, known: Mapping[int, Lift]) -> Course:
+    meta = look.experiment.meta
+    alpha = 1 - meta.confidence
+    rho = tuned_rho(meta.days, alpha)
     points = []
     for d, x in known.items():
         always = x.widened(float(sequence_half_width(1.0, d, rho, alpha))).consistent()
         points.append(
             CoursePoint(x.absolute, x.relative, day=d, always=always.absolute, always_relative=always.relative)
         )
-    return Course(metric, experiment.wanted(arm, metric), points)
+    return Course(metric, look.experiment.wanted(look.arm, metric), points)
 
 
 def _detectable(experiment: Experiment, main: Lift | Withheld) -> float | None:
@@ -237,20 +226,14 @@ def _detectable(experiment: Experiment, main: Lift | Withheld) -> float | None:
     return errors * main.std_error / main.control
 
 
-def _blocked(
-    sums: DailySums,
-    experiment: Experiment,
-    day: int,
-    place: int,
-    main: Lift | Withheld,
-    ratios: Sequence[RatioCheck],
-) -> list[Note]:
-    """Why the arm at `place` cannot be compared with the control."""
-    now = sums.until(day)
-    empty = [experiment.arms[i].name for i in (0, place) if now[i].users == 0]
+def _blocked(look: _Look, main: Lift | Withheld, ratios: Sequence[RatioCheck]) -> list[Note]:
+    """Why the arm cannot be compared with the control."""
+    names = look.experiment.control.name, look.arm.name
+    empty = [name for name, part in zip(names, look.after(look.day), strict=True) if part.users == 0]
     if empty:
         return [NoteKind.NO_USERS(arm=name) for name in empty]
-    reasons = [*ratio_reasons(ratios, experiment, place), *log_reasons(sums, experiment, day)]
+    reasons = ratio_reasons(ratios, look.experiment, look.place)
+    reasons += log_reasons(look.sums, look.experiment, look.day)
     if isinstance(main, Withheld):
         reasons.append(NoteKind.NOT_COMPARED(metric=main.metric, reason=main.reason.words))
     return reasons

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from outlay.choosing.measure import Measure
-from outlay.choosing.settling_test import SettlingTest, plan_settling
+from outlay.choosing.next_test import SettlingTest, plan_settling
 from outlay.core.assignment import Assignment
 from outlay.core.campaign import SUMMARIES, Campaign, HistorySection, Summary
 from outlay.core.errors import LogError

@@ -34,7 +34,7 @@ from outlay.pages.style import (
     scale_around,
     text_tip,
     value_tip,
-)  # fmt: skip
+)
 
 ALWAYS, PLANNED = "holds on all days at once", "planned decision"
 SIDES = {"1": GREEN, "-1": ORANGE, "0": "white"}  # of a planned decision: for the arm, against it, neither
@@ -116,8 +116,12 @@ def spending(a: Analysis) -> Spec:
     dashes = [*cycled(_DASHES, range(len(names))), [3, 4]]
     most = max([1.0, *(row["share"] for row in data)])
     x = alt.X("day:Q", title="after day", axis=_days_axis(a), scale=_days_scale(a, 0))
-    y = alt.Y("share:Q", title="spent, of the arm's own budget", axis=alt.Axis(format="~%", tickCount=5),
-              scale=alt.Scale(domain=[0, 1.06 * most], nice=False))  # fmt: skip
+    y = alt.Y(
+        "share:Q",
+        title="spent, of the arm's own budget",
+        axis=alt.Axis(format="~%", tickCount=5),
+        scale=alt.Scale(domain=[0, 1.06 * most], nice=False),
+    )
     legend = alt.Legend(title=None, symbolType="stroke", symbolSize=300, columns=2 if len(names) > 2 else 0)
     tips = [text_tip("arm"), value_tip("day", "after day"), alt.Tooltip("share:Q", format=".1%")]
     kinds = {
