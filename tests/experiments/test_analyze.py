@@ -13,11 +13,10 @@ from outlay.experiments.design import Experiment
 from outlay.experiments.lift import Lift, Withheld, needed_pairs
 from outlay.experiments.log import ExperimentColumns
 from outlay.experiments.moments import Metric
-from outlay.experiments.notes import NoteKind
 from outlay.experiments.results import Analysis, ArmComparison
 from outlay.experiments.sequential import obrien_fleming, sequence_half_width, spending_bounds, tuned_rho
 from outlay.experiments.sums import DailySums, read_sums
-from outlay.experiments.words import verdict
+from outlay.experiments.words import NoteKind, verdict
 from small_panels import experiment, opened, panel
 
 METRICS = (Metric("active", "active"), Metric("cost", "cost"), Metric("cost_per_active", "cost", "active"))

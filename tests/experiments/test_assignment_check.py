@@ -10,8 +10,8 @@ from small_experiments import content
 from outlay.core.errors import LogError
 from outlay.experiments.checks import check_assignment
 from outlay.experiments.design import Experiment
-from outlay.experiments.notes import Note, NoteKind
 from outlay.experiments.split import OUTSIDE, entries
+from outlay.experiments.words import Note, NoteKind
 from small_panels import START, opened
 
 USERS = [f"u{i}" for i in range(3000)]

@@ -13,9 +13,9 @@ import pytest
 from outlay.core.errors import LogError
 from outlay.experiments.design import Experiment
 from outlay.experiments.lift import Lift, Withheld
-from outlay.experiments.notes import NoteKind
 from outlay.experiments.results import Analysis
 from outlay.experiments.split import entries
+from outlay.experiments.words import NoteKind
 from outlay.jobs.analyze_experiment import analyze_experiment
 from outlay.jobs.assign_users import assign_users
 from small_panels import experiment, panel, written

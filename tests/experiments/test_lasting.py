@@ -16,10 +16,9 @@ from outlay.experiments.checks import contradictions
 from outlay.experiments.lift import needed_pairs
 from outlay.experiments.log import ExperimentColumns
 from outlay.experiments.moments import Metric
-from outlay.experiments.notes import NoteKind
 from outlay.experiments.results import Analysis, ArmComparison, Change
 from outlay.experiments.sums import DailySums, read_sums
-from outlay.experiments.words import verdict
+from outlay.experiments.words import NoteKind, verdict
 from small_panels import experiment, opened, panel
 
 METRICS = (Metric("active", "active"), Metric("cost", "cost"))

@@ -12,7 +12,7 @@ from scipy import stats
 
 from outlay.experiments.lift import Lift, Withheld, lift, needed_pairs, sample_ratio, skewness
 from outlay.experiments.moments import Metric, UserMoments, pooled
-from outlay.experiments.notes import Note, NoteKind
+from outlay.experiments.words import Note, NoteKind
 
 Change = Callable[[NDArray[np.float64]], NDArray[np.float64]]
 NAMES = ("active", "cost", "active_before", "cost_before")

@@ -7,8 +7,8 @@ import pytest
 
 from outlay.experiments.checks import log_notes, log_reasons
 from outlay.experiments.log import ExperimentColumns
-from outlay.experiments.notes import NoteKind, spans
 from outlay.experiments.sums import DailySums, read_sums
+from outlay.experiments.words import NoteKind, spans
 from small_panels import experiment, opened, rows
 
 DESIGN = experiment()

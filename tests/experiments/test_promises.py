@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
+from outlay.experiments.analyze import promises
 from outlay.experiments.lift import IntervalEstimate
-from outlay.experiments.promises import promises
 from outlay.experiments.results import ArmComparison, Course, CoursePoint
 
 HAPPENED = IntervalEstimate(0.05, 0.03, 0.07)

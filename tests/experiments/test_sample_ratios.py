@@ -12,8 +12,8 @@ from outlay.experiments.checks import ratio_reasons, sample_ratios
 from outlay.experiments.lift import needed_pairs, sample_ratio
 from outlay.experiments.log import ExperimentColumns
 from outlay.experiments.moments import Metric
-from outlay.experiments.notes import NoteKind
 from outlay.experiments.sums import DailySums, read_sums
+from outlay.experiments.words import NoteKind
 from small_panels import experiment, opened, panel
 
 ACTIVE = (Metric("active", "active"),)

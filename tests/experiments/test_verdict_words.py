@@ -15,10 +15,9 @@ from outlay.experiments.design import Experiment
 from outlay.experiments.lift import IntervalEstimate, needed_pairs
 from outlay.experiments.log import ExperimentColumns
 from outlay.experiments.moments import Metric
-from outlay.experiments.notes import NoteKind
 from outlay.experiments.results import Analysis, ArmComparison
 from outlay.experiments.sums import read_sums
-from outlay.experiments.words import change, relative, span, verdict
+from outlay.experiments.words import NoteKind, change, span, verdict
 from small_panels import START, experiment, opened, panel
 
 COLUMNS = ExperimentColumns('"user"', "arm", "day", None, {"active": "active", "cost": "cost"}, {})
@@ -165,7 +164,7 @@ def test_shares_of_a_percent_are_told_where_decisions_are_made() -> None:
         IntervalEstimate(x, x - half, x + half)
         for x, half in ((0.123, 0.04), (-0.0123, 0.004), (0.0061, 0.001), (-0.0001, 0.0009), (0.0, 0.004))
     ]
-    assert [span(relative(x)) for x in effects] == [
+    assert [span(x.in_percent) for x in effects] == [
         "+12.3% (+8.3% to +16.3%)",
         "−1.2% (−1.6% to −0.8%)",
         "+0.61% (+0.51% to +0.71%)",

@@ -18,9 +18,9 @@ import pytest
 from outlay.core.errors import LogError, OutlayError
 from outlay.experiments.design import Experiment
 from outlay.experiments.lift import Lift
-from outlay.experiments.notes import Note, NoteKind
 from outlay.experiments.results import Analysis
 from outlay.experiments.split import assign
+from outlay.experiments.words import Note, NoteKind
 from outlay.jobs.analyze_experiment import analyze_experiment
 from small_panels import START, experiment, panel, written
 

@@ -14,8 +14,8 @@ import pytest
 
 from outlay.core.campaign import Campaign
 from outlay.core.errors import OutlayError
-from outlay.experiments.notes import NoteKind
 from outlay.experiments.results import Analysis
+from outlay.experiments.words import NoteKind
 from outlay.jobs.analyze_experiment import analyze_experiment
 from outlay.pages.experiment import render
 from small_panels import START, experiment, panel, written

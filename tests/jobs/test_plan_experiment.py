@@ -15,8 +15,8 @@ from outlay.bundles.decide import Bundle
 from outlay.core.campaign import Campaign
 from outlay.core.errors import BundleError, OutlayError
 from outlay.experiments.design import Experiment
-from outlay.experiments.notes import Note, NoteKind
 from outlay.experiments.planning import measure_past
+from outlay.experiments.words import Note, NoteKind
 from outlay.jobs.plan_experiment import PlanResult, plan_experiment
 
 USERS, DAYS = 300, 28

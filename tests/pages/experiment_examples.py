@@ -8,7 +8,6 @@ from typing import Any
 
 from outlay.experiments.design import Experiment
 from outlay.experiments.lift import ArmDifference, IntervalEstimate, Lift, Withheld
-from outlay.experiments.notes import NoteKind
 from outlay.experiments.results import (
     Analysis,
     ArmComparison,
@@ -21,6 +20,7 @@ from outlay.experiments.results import (
     RatioCheck,
     Segment,
 )
+from outlay.experiments.words import NoteKind
 
 REASON = NoteKind.SAMPLE_RATIO(found="the arm “new” has 5,506 users where 6,006 were planned", parts="")
 

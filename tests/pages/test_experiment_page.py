@@ -16,8 +16,8 @@ from experiment_examples import REASON, compared, course, decision, effect, exam
 
 from outlay.experiments import words
 from outlay.experiments.lift import ArmDifference, IntervalEstimate, Lift, Withheld
-from outlay.experiments.notes import NoteKind
 from outlay.experiments.results import Analysis, ArmComparison, Change, Outcome
+from outlay.experiments.words import NoteKind
 from outlay.pages import experiment_charts, experiment_words
 from outlay.pages.experiment import render
 

@@ -15,8 +15,8 @@ import pytest
 
 from outlay.core.errors import OutlayError
 from outlay.experiments import words
-from outlay.experiments.notes import NoteKind
 from outlay.experiments.results import Analysis
+from outlay.experiments.words import NoteKind
 from outlay.jobs.analyze_experiment import analyze_experiment
 from outlay.pages.experiment import render, write_page
 from small_panels import START, experiment, panel, written

@@ -17,7 +17,7 @@ from outlay.bundles.decide import Bundle
 from outlay.bundles.write import BundleSpec, write_bundle
 from outlay.core.errors import LogError
 from outlay.experiments.design import Experiment
-from outlay.experiments.notes import NoteKind
+from outlay.experiments.words import NoteKind
 from outlay.jobs.analyze_experiment import analyze_experiment
 from outlay.jobs.assign_users import assign_users
 from outlay.serve.export.export import export_log

@@ -127,7 +127,6 @@ def _promised(given: list[str]) -> dict[str, str | Path] | Path | None:
 
 def _show(analysis: Analysis) -> None:
     from outlay.core.wording import exact, number
-    from outlay.experiments.words import relative
 
     meta = analysis.experiment.meta
     table(
@@ -158,8 +157,8 @@ def _show(analysis: Analysis) -> None:
                     p.metric,
                     p.days,
                     p.estimator,
-                    _span(relative(p.promised)),
-                    _span(relative(p.happened)),
+                    _span(p.promised.in_percent),
+                    _span(p.happened.in_percent),
                     p.agrees,
                 )
                 for p in analysis.promised

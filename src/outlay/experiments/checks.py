@@ -53,10 +53,10 @@ from outlay.experiments.design import WEEK, Experiment
 from outlay.experiments.lift import Lift, lift, sample_ratio
 from outlay.experiments.log import ExperimentColumns, Run
 from outlay.experiments.moments import FIRST_WEEK, SINCE, Metric, UserMoments
-from outlay.experiments.notes import Note, NoteKind, spans
 from outlay.experiments.results import Change, LateOutcomes, PlannedDecision, RatioCheck
 from outlay.experiments.split import OUTSIDE, entries
 from outlay.experiments.sums import UNSEEN, DailySums
+from outlay.experiments.words import Note, NoteKind, spans
 
 Counts = NDArray[np.int64]
 

@@ -32,7 +32,7 @@ from itertools import combinations_with_replacement
 from scipy.special import ndtr, ndtri, stdtr
 
 from outlay.experiments.moments import Metric, UserMoments, pooled
-from outlay.experiments.notes import Note, NoteKind
+from outlay.experiments.words import Note, NoteKind
 from outlay.ops.intervals import quantile, student
 
 LEAST_USERS = 30  # of an arm: with fewer, a normal interval is not reliable
@@ -55,6 +55,11 @@ class IntervalEstimate:
     def side(self) -> int:
         """+1 or −1 if the interval lies above or below 0, else 0."""
         return int(self.low > 0) - int(self.high < 0)
+
+    @property
+    def in_percent(self) -> ArmDifference:
+        """A relative change of which no more is known, to be shown in percent."""
+        return ArmDifference(self, self)
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from typing import Any
 from outlay.core.errors import LogError, OutlayError, nearest
 from outlay.experiments.design import Experiment
 from outlay.experiments.moments import BEFORE, Metric
-from outlay.experiments.notes import Note, NoteKind
+from outlay.experiments.words import Note, NoteKind
 from outlay.logs.reading import literal
 from outlay.logs.source import WHOLE, Source, Term
 

@@ -24,8 +24,8 @@ from outlay.experiments.design import EQUAL, WEEK, Experiment
 from outlay.experiments.lift import LEAST_CLUSTERS, MOST_SKEWED, skewness
 from outlay.experiments.log import LARGEST, canonical_sql
 from outlay.experiments.moments import BEFORE, USERS, Metric, UserMoments
-from outlay.experiments.notes import Note, NoteKind, spans
 from outlay.experiments.power import DesignEffect
+from outlay.experiments.words import Note, NoteKind, spans
 from outlay.logs.roles import Log, open_log
 
 ELIGIBLE_KEY, CLUSTER_KEY = "eligible", "cluster"

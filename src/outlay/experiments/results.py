@@ -14,7 +14,7 @@ from outlay.core.errors import OutlayError
 from outlay.core.wording import days
 from outlay.experiments.design import WEEK, Experiment
 from outlay.experiments.lift import ArmDifference, IntervalEstimate, Lift, Withheld
-from outlay.experiments.notes import Note, NoteKind
+from outlay.experiments.words import Note, NoteKind
 
 # What a comparison came to. blocked: the arms cannot be compared; better, worse: a planned decision crossed its bound;
 # undecided: the test is over and none did; harm: before the end, the interval that holds on any day shows that the

@@ -16,7 +16,7 @@ from pathlib import Path
 from outlay.core.campaign import Campaign
 from outlay.core.errors import LogError, OutlayError
 from outlay.core.progress import Progress, silent
-from outlay.experiments.analyze import analyze
+from outlay.experiments.analyze import analyze, promise_notes, promised_files, read_promises
 from outlay.experiments.checks import check_assignment, late_outcomes, log_notes
 from outlay.experiments.design import WEEK, Experiment, RampStep
 from outlay.experiments.lift import needed_pairs
@@ -29,10 +29,9 @@ from outlay.experiments.log import (
     refuse_several_rows,
 )
 from outlay.experiments.moments import Metric
-from outlay.experiments.notes import Note, NoteKind
-from outlay.experiments.promises import promise_notes, promised_files, read_promises
 from outlay.experiments.results import Analysis, ArmState, LateOutcomes
 from outlay.experiments.sums import DailySums, cluster_sums, read_sums
+from outlay.experiments.words import Note, NoteKind
 from outlay.logs.source import open_source
 
 ROUNDING = 1e-9  # of a budget

@@ -22,10 +22,10 @@ from outlay.core.files import new_file
 from outlay.experiments.design import Experiment, experiment_text
 from outlay.experiments.log import OUTSIDE
 from outlay.experiments.moments import Metric
-from outlay.experiments.notes import Note
 from outlay.experiments.planning import PastLog, RampDay, cluster_notes, known_metrics, measure_past, plan_notes
 from outlay.experiments.power import Asked, DesignEffect, Power, design_effect, guardrail_alpha, last_alpha, solve
 from outlay.experiments.split import expected_users
+from outlay.experiments.words import Note
 
 SAME = 1e-6  # actions that differ by less are one
 NEAREST = 8  # actions that an error names

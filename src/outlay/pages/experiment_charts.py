@@ -14,7 +14,7 @@ import altair as alt
 
 from outlay.experiments.lift import ArmDifference, IntervalEstimate, Lift
 from outlay.experiments.results import Analysis, ArmComparison, Course
-from outlay.experiments.words import MOST, relative, span
+from outlay.experiments.words import MOST, span
 from outlay.pages import experiment_words
 from outlay.pages.style import (
     BLUE,
@@ -192,7 +192,7 @@ def _forest(rows: Sequence[Spec], text: str, doubted: bool) -> Spec:
         ),
     ]
     effects = "; ".join(
-        f"{row['name']} {span(relative(IntervalEstimate(row['value'], row['low'], row['high'])))}" for row in rows
+        f"{row['name']} {span(IntervalEstimate(row['value'], row['low'], row['high']).in_percent)}" for row in rows
     )
     return finished(alt.layer(*layers), 34 * len(rows) + 20, f"{text}: {effects}")
 

@@ -1,6 +1,6 @@
 """What the page of a test says around its figures: headings' findings, cards, and a metric's cells.
 
-The verdict's own sentences are those of `experiments/words.py`.
+The verdict's own sentences and notes are those of `experiments/words.py`.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from itertools import groupby
 from outlay.core.wording import NONE, days, decimals, exact, number, percent, short
 from outlay.experiments.lift import ArmDifference, Lift, Withheld
 from outlay.experiments.results import Analysis, ArmComparison, Course, Outcome, Promise
-from outlay.experiments.words import ends, guardrail, quoted, relative, value
+from outlay.experiments.words import ends, guardrail, quoted, value
 
 BADGES: dict[Outcome, tuple[str, str]] = {  # class and text; a blocked verdict stands in a box instead
     "better": ("yes", "✓ Better than the control"),
@@ -175,7 +175,7 @@ def promised(a: Analysis) -> str:
     parts = []
     for (arm, _), promises in groupby(sorted(a.promised, key=about), key=about):
         last = max(promises, key=lambda p: p.days)
-        first, then = value(relative(last.promised)), value(relative(last.happened))
+        first, then = value(last.promised.in_percent), value(last.happened.in_percent)
         trusted = " (not to be trusted)" if a.doubted(arm) else ""
         parts.append(f"{promise_name(a, last, ' in ')}: {first} promised, {then} happened{trusted}")
     return "; ".join(parts)
