@@ -5,13 +5,14 @@ from __future__ import annotations
 import datetime
 import os
 import shlex
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from outlay.cli.console import Json, Quiet, Threads, number, print_json, progress, stderr, stdout, table, use_threads
-from outlay.cli.experiment_analyze import analyze
+from outlay.cli.console import Json, Quiet, Threads, number, print_json, progress, table, use_threads
+from outlay.cli.experiment_analyze import analyze, say, show_notes
 from outlay.core.errors import OutlayError
 
 if TYPE_CHECKING:
@@ -102,8 +103,7 @@ def plan(
     if as_json:
         print_json(result.to_dict())
         return
-    for note in result.notes:
-        stderr.print(f"note: {note.words}", markup=False, highlight=False, soft_wrap=True)
+    show_notes(result.notes)
     if not quiet:
         _show_plan(result, campaign)
 
@@ -129,25 +129,11 @@ def assign(
     use_threads(threads)
     result = job(experiment, users, out, day=day, user=user, threads=threads)
     if as_json:
-        counts = [{"arm": name, "users": count} for name, count in result.counts.items()]
-        print_json(
-            {
-                "path": str(result.path),
-                "day": result.day,
-                "coverage": result.coverage,
-                "users": result.users,
-                "eligible": result.eligible,
-                "arms": counts,
-            }
-        )
+        print_json(result.to_dict())
     elif not quiet:
         outside = result.users - sum(result.counts.values())
         table("", ("arm", "users"), [*result.counts.items(), ("not in the test", outside)])
-        stdout.print(
-            f"{out} written: {number(result.users)} users on day {day}, coverage {result.coverage:g}.",
-            markup=False,
-            highlight=False,
-        )
+        say(f"{out} written: {number(result.users)} users on day {day}, coverage {result.coverage:g}.")
 
 
 for command in (plan, assign, analyze):
@@ -194,30 +180,39 @@ def _step(text: str) -> dict[str, str]:
 
 
 def _show_plan(result: PlanResult, campaign: Campaign) -> None:
-    """Show the arms and their money, the ramp, then what can be detected."""
-    from outlay.core.wording import exact
+    _show_arms(result, campaign.meta.unit)
+    pairs = _pairs(result.powers)
+    _show_power(result, pairs)
+    say(
+        f"{result.path} written and sealed. {_verdict(*pairs[0])} Next, with the users of the log or a table of "
+        f"others: {_assign(result.path, campaign)}"
+    )
 
-    experiment = result.experiment
-    arms = [
-        (
-            arm.name,
-            arm.kind,
-            arm.bundle or arm.action,
-            f"{arm.share:g}",
-            count,
-            _money(arm.budget),
-            None if arm.budget is None or not count else arm.budget / count,
-        )
-        for arm, count in zip(experiment.arms, result.ramp[-1].users, strict=True)
-    ]
-    columns = ("arm", "kind", "gives", "share", "users", f"budget ({campaign.meta.unit})", "per user")
-    table(f"{experiment.meta.name}: {experiment.meta.days} days from {experiment.meta.start}", columns, arms)
+
+def _show_arms(result: PlanResult, unit: str) -> None:
+    """The arms and their money, and the ramp."""
+    meta, arms = result.experiment.meta, result.experiment.arms
+    counted = zip(arms, result.ramp[-1].users, strict=True)
+    each = [None if a.budget is None or not count else a.budget / count for a, count in counted]
+    table(
+        f"{meta.name}: {meta.days} days from {meta.start}",
+        ("arm", "kind", "gives", "share", "users", f"budget ({unit})", "per user"),
+        [
+            (a.name, a.kind, a.bundle or a.action, f"{a.share:g}", count, _money(a.budget), per_user)
+            for a, count, per_user in zip(arms, result.ramp[-1].users, each, strict=True)
+        ],
+    )
     table(
         "Users in the test, by day of the ramp",
-        ("day", "date", "coverage", *(arm.name for arm in experiment.arms)),
+        ("day", "date", "coverage", *(arm.name for arm in arms)),
         [(str(step.day), str(step.date), f"{step.coverage:g}", *step.users) for step in result.ramp],
     )
-    pairs = _pairs(result.powers)
+
+
+def _show_power(result: PlanResult, pairs: Sequence[tuple[Power, Power | None]]) -> None:
+    """What can be detected."""
+    from outlay.core.wording import exact
+
     found: list[tuple[Any, ...]] = []
     asked: list[tuple[Any, ...]] = []
     for plain, cuped in pairs:
@@ -226,25 +221,15 @@ def _show_plan(result: PlanResult, campaign: Campaign) -> None:
         found.append((*pair, plain.mean, plain.absolute, *percents, _percent(cuped.left if cuped else None, 1)))
         chances = [_percent(power.lift_power if power else None, 1) for power in (plain, cuped)]
         asked.append((*pair, *chances, plain.lift_users, cuped.lift_users if cuped else None))
+    chance = exact(result.experiment.meta.power)
     table(
-        f"Smallest effect detected with a probability of {exact(experiment.meta.power)}, per user over "
-        f"{result.seen_days} days",
+        f"Smallest effect detected with a probability of {chance}, per user over {result.seen_days} days",
         ("metric", "arm", "mean", "smallest effect", "relative", "with CUPED", "variance left"),
         found,
     )
     if (lift := pairs[0][0].lift) is not None:
-        headings = ("metric", "arm", "power", "with CUPED", "users needed", "with CUPED")
-        table(
-            f"An effect of {100 * lift:+.3g}%: probability of detecting it, and users needed in both arms",
-            headings,
-            asked,
-        )
-    stdout.print(
-        f"{result.path} written and sealed. {_verdict(*pairs[0])} Next, with the users of the log or a table "
-        f"of others: {_assign(result.path, campaign)}",
-        markup=False,
-        highlight=False,
-    )
+        title = f"An effect of {100 * lift:+.3g}%: probability of detecting it, and users needed in both arms"
+        table(title, ("metric", "arm", "power", "with CUPED", "users needed", "with CUPED"), asked)
 
 
 def _assign(path: Path, campaign: Campaign) -> str:

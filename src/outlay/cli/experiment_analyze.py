@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -14,6 +14,7 @@ from outlay.core.errors import OutlayError
 if TYPE_CHECKING:
     from outlay.experiments.lift import ArmDifference, Lift, Withheld
     from outlay.experiments.results import Analysis, ArmComparison, RatioCheck
+    from outlay.experiments.words import Note
 
 
 def analyze(
@@ -82,12 +83,22 @@ def analyze(
     if as_json:
         print_json(analysis.to_dict())
         return
-    for note in analysis.notes:
-        stderr.print(f"note: {note.words}", markup=False, highlight=False, soft_wrap=True)
+    show_notes(analysis.notes)
     if not quiet:
         if report is not None:
-            stdout.print(f"{report} written: one page that works offline.", markup=False, highlight=False)
+            say(f"{report} written: one page that works offline.")
         _show(analysis)
+
+
+def say(text: str) -> None:
+    """Print a line as it is."""
+    stdout.print(text, markup=False, highlight=False)
+
+
+def show_notes(notes: Iterable[Note]) -> None:
+    """Print notes beside the results."""
+    for note in notes:
+        stderr.print(f"note: {note.words}", markup=False, highlight=False, soft_wrap=True)
 
 
 def _page_writer(path: Path) -> Callable[[Analysis], object]:
@@ -126,27 +137,14 @@ def _promised(given: list[str]) -> dict[str, str | Path] | Path | None:
 
 
 def _show(analysis: Analysis) -> None:
-    from outlay.core.wording import exact, number
+    from outlay.core.wording import exact
 
-    meta = analysis.experiment.meta
-    table(
-        f"{meta.name}: arms after day {analysis.day} of {meta.days}",
-        ("arm", "users", "share", "planned", "sample ratio p", f"spent ({meta.unit})", "budget"),
-        [
-            (
-                arm.name,
-                arm.users,
-                f"{number(100 * arm.share, 2)}%",
-                f"{number(100 * arm.planned_share, 2)}%",
-                _ratio(arm.name, analysis.ratios),
-                _money(arm.spent),
-                _money(arm.budget),
-            )
-            for arm in analysis.arms
-        ],
-    )
+    _show_arms(analysis)
     for comparison in analysis.comparisons:
-        _show_comparison(comparison, analysis.control, exact(meta.confidence))
+        _show_lifts(comparison, analysis.control, exact(analysis.experiment.meta.confidence))
+        _show_decisions(comparison)
+        _show_courses(comparison)
+        _show_segments(comparison, exact(analysis.experiment.meta.confidence))
     if analysis.promised:
         table(
             "promised and happened, relative",
@@ -157,19 +155,32 @@ def _show(analysis: Analysis) -> None:
                     p.metric,
                     p.days,
                     p.estimator,
-                    _span(p.promised.in_percent),
-                    _span(p.happened.in_percent),
+                    *(_span(x.in_percent) for x in (p.promised, p.happened)),
                     p.agrees,
                 )
                 for p in analysis.promised
             ],
         )
-    stdout.print(analysis.verdict, markup=False, highlight=False)
+    say(analysis.verdict)
 
 
-def _show_comparison(comparison: ArmComparison, control: str, level: str) -> None:
+def _show_arms(analysis: Analysis) -> None:
+    from outlay.core.wording import number
+
+    meta = analysis.experiment.meta
+    shares = {arm.name: [f"{number(100 * x, 2)}%" for x in (arm.share, arm.planned_share)] for arm in analysis.arms}
+    table(
+        f"{meta.name}: arms after day {analysis.day} of {meta.days}",
+        ("arm", "users", "share", "planned", "sample ratio p", f"spent ({meta.unit})", "budget"),
+        [
+            (a.name, a.users, *shares[a.name], _ratio(a.name, analysis.ratios), _money(a.spent), _money(a.budget))
+            for a in analysis.arms
+        ],
+    )
+
+
+def _show_lifts(comparison: ArmComparison, control: str, level: str) -> None:
     from outlay.experiments.lift import Withheld
-    from outlay.experiments.words import p_value
 
     columns = ("per user", control, comparison.arm, f"difference, {level}", f"relative, {level}", "explained by CUPED")
     views = [("", comparison.lifts), (", users with a row only, never decisive", comparison.exposed)]
@@ -177,58 +188,58 @@ def _show_comparison(comparison: ArmComparison, control: str, level: str) -> Non
         if not lifts:
             continue
         saved = {} if which else comparison.saved
-        table(
-            f"{comparison.arm} against {control}: at a single look{which}",
-            columns,
-            [_line(x, saved.get(x.metric)) for x in lifts],
-        )
+        title = f"{comparison.arm} against {control}: at a single look{which}"
+        table(title, columns, [_line(x, saved.get(x.metric)) for x in lifts])
         if saved:
-            stdout.print(
-                "  – CUPED adjusts the difference, so it is not simply one value less the other",
-                markup=False,
-                highlight=False,
-            )
+            say("  – CUPED adjusts the difference, so it is not simply one value less the other")
         for x in lifts:
             if isinstance(x, Withheld):
-                stdout.print(f"  – {x.metric}: not shown: {x.reason.words}", markup=False, highlight=False)
+                say(f"  – {x.metric}: not shown: {x.reason.words}")
             elif x.cautious:
-                stdout.print(
-                    f"  – {x.metric}: the interval is widened, since a few users account for most of it and "
-                    "an arm is small",
-                    markup=False,
-                    highlight=False,
+                say(
+                    f"  – {x.metric}: the interval is widened, since a few users account for most of it and an arm is "
+                    "small"
                 )
+
+
+def _show_decisions(comparison: ArmComparison) -> None:
+    from outlay.experiments.words import p_value
+
     if comparison.decisions:
         table(
             "planned decisions, with intervals that hold over all of them",
             ("after day", "z", "bound", "relative", "crossed"),
             [(str(d.day), d.z, d.bound, _span(d), bool(d.side)) for d in comparison.decisions],
         )
-    if comparison.change is not None:
-        change = comparison.change
+    if (change := comparison.change) is not None:
         table(
             f"{change.first.metric} by week, at a single look, per day of the users who came in week 1",
             ("week 1", change.weeks, "p of no change", "the effect is"),
             [(_span(change.first), _span(change.since), p_value(change.p_value), change.trend)],
         )
+
+
+def _show_courses(comparison: ArmComparison) -> None:
+    sides = {1: "higher", -1: "lower", 0: "no change shows"}
+    seen = {
+        course.metric: None if course.seen is None else " to ".join(map(str, dict.fromkeys(course.seen)))
+        for course in comparison.courses
+    }
     table(
         "any day, with intervals that hold on all days at once",
         ("", "relative, so far", "now", "seen on days"),
         [
-            (
-                course.metric,
-                _span(course.points[-1].on_all_days),
-                {1: "higher", -1: "lower", 0: "no change shows"}[course.now],
-                None if course.seen is None else " to ".join(map(str, dict.fromkeys(course.seen))),
-            )
+            (course.metric, _span(course.points[-1].on_all_days), sides[course.now], seen[course.metric])
             for course in comparison.courses
             if course.points
         ],
     )
+
+
+def _show_segments(comparison: ArmComparison, level: str) -> None:
     if comparison.segments:
-        main = comparison.lifts[0].metric
         table(
-            f"{main} by segment, at a single look: for understanding, not for deciding",
+            f"{comparison.lifts[0].metric} by segment, at a single look: for understanding, not for deciding",
             ("segment", "users", f"relative, {level}"),
             [(s.name, s.users, _span(s.lifts[0])) for s in comparison.segments],
         )

@@ -163,14 +163,8 @@ def read_sums(
         for arm, segment, day, *numbers in run(_statement(columns, layout, parts, assigned is not None))
     ]
     arms = tuple(arm.name for arm in experiment.arms)
-    _check(run, found, arms, columns, assigned is not None)
     segments = tuple(sorted({group.segment for group in found}))
-    if len(segments) > MOST_SEGMENTS:
-        raise LogError(
-            f"has {len(segments)} values; must have at most {MOST_SEGMENTS}.",
-            where="segment",
-            way_out="Give a column or expression with fewer values.",
-        )
+    _check(run, found, arms, columns, assigned is not None)
     counts, first, second, third, ends = _arrays(found, (experiment.meta.days, arms, segments), layout)
     users, seen, shown = counts
     return DailySums(
@@ -237,7 +231,7 @@ def _layout(
 
 
 def _check(run: Run, found: Sequence[_Group], arms: Sequence[str], columns: ExperimentColumns, assigned: bool) -> None:
-    """Check that there are rows, in the test's arms, without faults, and that none lacks a number."""
+    """Check that there are rows, in the test's arms, without faults, none without a number, and few segments."""
     if not found:
         raise LogError("no row on the test's days has an arm.", where="arm", way_out=NOBODY)
     _refuse_other_arms({group.arm for group in found}, arms)
@@ -250,6 +244,9 @@ def _check(run: Run, found: Sequence[_Group], arms: Sequence[str], columns: Expe
                 way_out="A lost number is not 0. If nothing happened in these rows, say so, with the column's own "
                 f'name: --column "{name}=coalesce({name}, 0)".',
             )
+    if (number := len({group.segment for group in found})) > MOST_SEGMENTS:
+        way_out = "Give a column or expression with fewer values."
+        raise LogError(f"has {number} values; must have at most {MOST_SEGMENTS}.", where="segment", way_out=way_out)
 
 
 def _arrays(

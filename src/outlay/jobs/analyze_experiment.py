@@ -93,15 +93,8 @@ def analyze_experiment(
             read = _read(roles, None if assigned is None else Path(assigned), delayed)
         except LogError as error:
             raise LogError(error.found, file=error.file or path, where=error.where, way_out=error.way_out) from None
-    if day is None and not read.sums.daily:
-        raise LogError(
-            "is missing, and each row is a whole user: how many days of the test does it cover?",
-            file=path,
-            where="day",
-            way_out=f"Say so: --day {experiment.meta.days} if the test is over.",
-        )
     report(0.7, "comparing the arms")
-    look = day or _last_whole_week(read.sums)
+    look = _last_whole_week(read.sums, path) if day is None else day
     if read.late is not None:
         read.late.refuse(look)
     money = "cost" if "cost" in read.sums.names else None
@@ -111,11 +104,8 @@ def analyze_experiment(
         *_look_notes(read, experiment, look, chosen=day is not None),
         *log_notes(read.sums, experiment, look, money),
         *read.notes,
-        *([] if read.late is None else read.late.notes()),
-        *_event_notes(delayed),
         *_overspent(analysis.arms),
-        *_cluster_notes(read.sums, look),
-        *([NoteKind.ELIGIBLE_UNKNOWN()] if experiment.meta.eligible is not None and not read.eligible else []),
+        *_unseen(read, experiment, look),
         *promise_notes(files, promises, read.sums, experiment),
     ]
     return replace(analysis, promised=promises, notes=tuple(notes))
@@ -174,6 +164,8 @@ def _read(roles: Roles, assigned: Path | None, delayed: Campaign | None) -> _Rea
         *check_assignment(source.run, experiment if daily else _at_once(experiment)),
         *of_list,
         *(NoteKind.NO_REDEMPTION(metric=name) for name in roles.left_out()),
+        *([] if late is None else late.notes()),
+        *([] if delayed is None or delayed.log.events is None else [NoteKind.EVENTS()]),
     ]
     return _Read(sums, metrics, eligible is not None, late, notes)
 
@@ -200,18 +192,26 @@ def _delayed(log: Path, campaign: Campaign | str | Path | None) -> Campaign | No
     return found if found.log.delays or found.log.as_of is not None else None
 
 
-def _event_notes(campaign: Campaign | None) -> list[Note]:
-    return [] if campaign is None or campaign.log.events is None else [NoteKind.EVENTS()]
+def _unseen(read: _Read, experiment: Experiment, look: int) -> list[Note]:
+    """What the analysis does without."""
+    notes = []
+    if read.sums.people is not None:
+        notes.append(NoteKind.BY_CLUSTER(clusters=sum(part.users for part in read.sums.until(look))))
+    if experiment.meta.eligible is not None and not read.eligible:
+        notes.append(NoteKind.ELIGIBLE_UNKNOWN())
+    return notes
 
 
-def _cluster_notes(sums: DailySums, look: int) -> list[Note]:
-    if sums.people is None:
-        return []
-    return [NoteKind.BY_CLUSTER(clusters=sum(part.users for part in sums.until(look)))]
+def _last_whole_week(sums: DailySums, file: Path) -> int:
+    """The end of the last whole week that the log has, or of the log if it is shorter than a week.
 
-
-def _last_whole_week(sums: DailySums) -> int:
-    """The end of the last whole week that the log has, or of the log if it is shorter than a week."""
+    Raises:
+        LogError: if a row is a whole user.
+    """
+    if not sums.daily:
+        found = "is missing, and each row is a whole user: how many days of the test does it cover?"
+        way_out = f"Say so: --day {len(sums.rows)} if the test is over."
+        raise LogError(found, file=file, where="day", way_out=way_out)
     return sums.observed // WEEK * WEEK or sums.observed
 
 

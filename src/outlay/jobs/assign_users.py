@@ -9,8 +9,9 @@ of `experiments/split.py`, which a server uses too. A user counts once, by the f
 from __future__ import annotations
 
 import tempfile
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -48,6 +49,12 @@ class AssignResult:
     users: int
     eligible: int
     counts: dict[str, int]
+
+    def to_dict(self) -> dict[str, Any]:
+        """For `--json`."""
+        arms = [{"arm": name, "users": count} for name, count in self.counts.items()]
+        found = {name: value for name, value in asdict(self).items() if name != "counts"}
+        return found | {"path": str(self.path), "arms": arms}
 
 
 def assign_users(

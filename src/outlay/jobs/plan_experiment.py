@@ -114,16 +114,7 @@ def plan_experiment(
     """
     campaign = campaign if isinstance(campaign, Campaign) else Campaign.load(campaign)
     out, today = Path(out), today or datetime.date.today()
-    if lift is not None and not (-1 < lift < 1 and lift != 0):
-        raise OutlayError(
-            f"is {lift:g}; must be between -1 and 1, and not 0.",
-            where="lift",
-            way_out="Give a relative effect, e.g. 0.02 for 2%.",
-        )
-    if users is not None and users < 1:
-        raise OutlayError(
-            f"is {users}; must be at least 1.", where="users", way_out="Give how many users may be in the test."
-        )
+    _check_asked(users, lift)
     experiment = Experiment.parse(_completed(design, campaign, out))
     _check_names(experiment, campaign)
     metrics = _metrics(experiment, campaign)
@@ -136,11 +127,8 @@ def plan_experiment(
     ramp = _ramp(experiment, users)
     drawn = None if past.clusters is None else design_effect(metrics[0], past.moments, past.clusters)
     shares = [count / past.moments.users for count in ramp[-1].users]
-    notes = (
-        *past.notes,
-        *plan_notes(experiment, campaign, metrics, past, ramp, today),
-        *cluster_notes(experiment, campaign, drawn, shares),
-    )
+    notes = plan_notes(experiment, campaign, metrics, past, ramp, today)
+    notes += cluster_notes(experiment, campaign, drawn, shares)
     result = PlanResult(
         path=out,
         experiment=experiment,
@@ -151,13 +139,22 @@ def plan_experiment(
         guardrail_alpha=guardrail_alpha(experiment),
         ramp=ramp,
         powers=_powers(experiment, metrics, past, ramp[-1].users, lift),
-        notes=notes,
+        notes=(*past.notes, *notes),
         design=drawn,
     )
     with new_file(out) as temporary:
         temporary.write_text(experiment_text(experiment), encoding="utf-8")
         Experiment.load(temporary)  # assign must be able to read what plan writes
     return replace(result, experiment=Experiment.load(out))
+
+
+def _check_asked(users: int | None, lift: float | None) -> None:
+    if lift is not None and not (-1 < lift < 1 and lift != 0):
+        way_out = "Give a relative effect, e.g. 0.02 for 2%."
+        raise OutlayError(f"is {lift:g}; must be between -1 and 1, and not 0.", where="lift", way_out=way_out)
+    if users is not None and users < 1:
+        way_out = "Give how many users may be in the test."
+        raise OutlayError(f"is {users}; must be at least 1.", where="users", way_out=way_out)
 
 
 def _completed(design: Mapping[str, Any], campaign: Campaign, out: Path) -> dict[str, Any]:
