@@ -8,7 +8,7 @@ import pytest
 from outlay.experiments.checks import log_notes, log_reasons
 from outlay.experiments.log import ExperimentColumns
 from outlay.experiments.sums import DailySums, read_sums
-from outlay.experiments.words import NoteKind, spans
+from outlay.experiments.words import NoteKind
 from small_panels import experiment, opened, rows
 
 DESIGN = experiment()
@@ -67,9 +67,3 @@ def test_money_below_zero_is_noted() -> None:
     (note,) = log_notes(sums(least=-2.5), DESIGN, 14, "cost")
     assert note == NoteKind.NEGATIVE_MONEY(money="cost", least=-5.0)
     assert log_notes(sums(least=-2.5), DESIGN, 14, None) == []
-
-
-def test_runs_of_days_are_told_together() -> None:
-    assert spans([], str) == ""
-    assert spans([4], str) == "4"
-    assert spans([1, 2, 3, 7, 9, 10], str) == "1 to 3, 7, 9 to 10"

@@ -266,7 +266,7 @@ def test_a_look_that_was_asked_for_is_not_called_the_last_whole_week(tmp_path: P
 def test_the_look_is_after_the_last_whole_week(tmp_path: Path) -> None:
     found = analyze_experiment(written(LOG.filter(pc.field("day") < 10), tmp_path), experiment())
     assert (found.day, found.observed) == (7, 10)
-    assert NoteKind.LATER_DAYS(observed=10, ripe="", day=7) in found.notes
+    assert NoteKind.LATER_DAYS(observed=10, day=7) in found.notes
     early = analyze_experiment(written(LOG.filter(pc.field("day") < 3), tmp_path), experiment())
     assert early.day == 3
     assert NoteKind.BROKEN_WEEK(day=3) in early.notes

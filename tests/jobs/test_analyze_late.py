@@ -54,7 +54,7 @@ def test_days_that_are_not_ripe_are_in_no_number(tmp_path: Path) -> None:
     late = analyze_experiment(written(spoilt(LOG, 9), tmp_path), experiment(), campaign=campaign(5))
     assert json.dumps(numbers(late)) == json.dumps(numbers(wanted))
     assert late.day == 7
-    assert NoteKind.LATER_DAYS(observed=9, ripe=" ripe", day=7) in late.notes
+    assert NoteKind.LATER_RIPE_DAYS(observed=9, day=7) in late.notes
     told = next(note for note in late.notes if note.kind is NoteKind.UNRIPE)
     assert told.words == (
         "Outcomes can come up to 5 days later (log.delays), so 9 days of the test are ripe. The 3,000 rows of later "

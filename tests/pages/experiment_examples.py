@@ -185,5 +185,5 @@ def example(*comparisons: ArmComparison, day: int = 14, **meta: Any) -> Analysis
                 caution="the clip binds",
             ),
         ),
-        notes=(NoteKind.LATER_DAYS(observed=16, ripe="", day=day),),
+        notes=(NoteKind.LATER_DAYS(observed=16, day=day),),
     )

@@ -98,7 +98,8 @@ class NoteKind(Enum):
         "{rows:,} rows after the planned end (day {days}) are left out: to go on until something shows would not be a "
         "test."
     )
-    LATER_DAYS = "The log has {observed}{ripe} days; the look is after day {day}, the last whole week."
+    LATER_DAYS = "The log has {observed} days; the look is after day {day}, the last whole week."
+    LATER_RIPE_DAYS = "The log has {observed} ripe days; the look is after day {day}, the last whole week."
     BROKEN_WEEK = "{day} days are not whole weeks, so weekdays do not count equally."
     WHOLE_USERS = (
         "Each row is a whole user, so there is no course by day, and of earlier decisions only the days are known."

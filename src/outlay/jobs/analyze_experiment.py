@@ -226,8 +226,9 @@ def _look_notes(read: _Read, experiment: Experiment, look: int, *, chosen: bool)
     if sums.beyond:
         notes.append(NoteKind.BEYOND(rows=sums.beyond, days=days))
     if sums.observed > look and not chosen:
-        ripe = " ripe" if read.late is not None and read.late.ripe < days else ""
-        notes.append(NoteKind.LATER_DAYS(observed=sums.observed, ripe=ripe, day=look))
+        some = read.late is not None and read.late.ripe < days
+        later = NoteKind.LATER_RIPE_DAYS if some else NoteKind.LATER_DAYS
+        notes.append(later(observed=sums.observed, day=look))
     if look % WEEK:
         notes.append(NoteKind.BROKEN_WEEK(day=look))
     if not sums.daily:
