@@ -157,11 +157,8 @@ def _arm(text: str) -> dict[str, Any]:
         else:
             raise OutlayError(f"{text!r}: {part!r} is not a part of an arm.", where="--arm", way_out=f"{ARM}.")
     if "kind" not in arm:
-        raise OutlayError(
-            f"{text!r} does not say what the arm gives: bundle, action, random or holdout.",
-            where="--arm",
-            way_out=f"{ARM}.",
-        )
+        found = f"{text!r} does not say what the arm gives: bundle, action, random or holdout."
+        raise OutlayError(found, where="--arm", way_out=f"{ARM}.")
     return arm
 
 

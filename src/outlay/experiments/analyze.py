@@ -268,11 +268,8 @@ def promised_files(given: Mapping[str, str | Path] | str | Path | None, experime
     if isinstance(given, str | Path):
         names = [arm.name for arm in experiment.contestants]
         if len(names) > 1:
-            raise OutlayError(
-                f"does not say which arm {given} is for.",
-                where="promised",
-                way_out=f"Give {names[0]}={given}, or another arm.",
-            )
+            way_out = f"Give {names[0]}={given}, or another arm."
+            raise OutlayError(f"does not say which arm {given} is for.", where="promised", way_out=way_out)
         given = {names[0]: given}
     known = [arm.name for arm in experiment.arms[1:]]
     for name, file in given.items():

@@ -293,12 +293,8 @@ def _last_day(run: Run, columns: ExperimentColumns, experiment: Experiment, camp
     if isinstance(as_of, datetime.date):
         return (as_of - experiment.meta.start).days
     if as_of is not None:
-        raise CampaignError(
-            f"is a number, {as_of}; a test has dates.",
-            file=file,
-            where="log.as_of",
-            way_out="Leave it out in a copy of the file: then it is the log's last day.",
-        )
+        way_out = "Leave it out in a copy of the file: then it is the log's last day."
+        raise CampaignError(f"is a number, {as_of}; a test has dates.", file=file, where="log.as_of", way_out=way_out)
     if columns.day is None:
         raise CampaignError(
             "is missing, and each row of the log is a whole user: until when were outcomes collected?",

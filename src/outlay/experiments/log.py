@@ -175,12 +175,8 @@ class Roles:
     def _needed(self, role: str) -> Term:
         found = self._found(role)
         if found is None:
-            raise LogError(
-                "is missing in the log.",
-                file=self.source.file,
-                where=f"column {role!r}",
-                way_out=f"{nearest(role, self.source.columns, 'Columns')} Or say what it is: --column '{role}=…'.",
-            )
+            way_out = f"{nearest(role, self.source.columns, 'Columns')} Or say what it is: --column '{role}=…'."
+            raise LogError("is missing in the log.", file=self.source.file, where=f"column {role!r}", way_out=way_out)
         return found
 
     def _value(self, name: str) -> str:
@@ -302,11 +298,8 @@ def _extent(run: Run, columns: ExperimentColumns, experiment: Experiment, counte
     rows = {int(row[0]): int(row[1]) for row in found}
     armed = {int(row[0]): int(row[3]) for row in found if row[3]}
     if max(rows, default=-1) < 0:
-        raise LogError(
-            f"has no row of the test, which began on {experiment.meta.start}.",
-            where="day",
-            way_out="Give the log of its days; whole numbers are counted from its start.",
-        )
+        way_out = "Give the log of its days; whole numbers are counted from its start."
+        raise LogError(f"has no row of the test, which began on {experiment.meta.start}.", where="day", way_out=way_out)
     days = experiment.meta.days
     if columns.day is None:
         return Extent(days, (sum(rows.values()), *(0,) * (days - 1)), 0)
@@ -377,11 +370,9 @@ def refuse_wrong_rows(run: Run, faults: Mapping[str, bool], assigned: bool) -> N
             'SELECT "user", min(arm), max(arm), count(*) OVER () FROM test_rows GROUP BY "user" '
             "HAVING min(arm) <> max(arm) LIMIT 1"
         )[0]
-        raise LogError(
-            f"{count:,} users are in two arms, for example user {user!r} in {one!r} and {other!r}.",
-            where="arm",
-            way_out="An arm holds for the whole test: find what moved them; do not drop them.",
-        )
+        found = f"{count:,} users are in two arms, for example user {user!r} in {one!r} and {other!r}."
+        way_out = "An arm holds for the whole test: find what moved them; do not drop them."
+        raise LogError(found, where="arm", way_out=way_out)
     if faults["early"]:
         example = run(
             'SELECT "user", min(day) FILTER (NOT marker) AS seen, min(day) FILTER (marker) AS given, count(*) OVER () '
@@ -455,12 +446,8 @@ def read_assigned(source: Source, path: Path, *, daily: bool) -> str:
     )
     twice = source.run('SELECT "user", count(*) OVER () FROM assigned GROUP BY "user" HAVING count(*) > 1 LIMIT 1')
     if twice:
-        raise LogError(
-            f"has {twice[0][1]:,} users more than once, for example {twice[0][0]!r}.",
-            file=path,
-            where="column 'user'",
-            way_out="Give one row per user.",
-        )
+        found = f"has {twice[0][1]:,} users more than once, for example {twice[0][0]!r}."
+        raise LogError(found, file=path, where="column 'user'", way_out="Give one row per user.")
     return "assigned"
 
 

@@ -192,12 +192,9 @@ def _refuse_wrong_rows(log: Log, kept: str) -> None:
         'HAVING count(*) > list_unique(list("time")) LIMIT 1'
     )
     if twice:
-        raise LogError(
-            f"{twice[0][1]:,} users have two rows for one day, for example user {twice[0][0]!r}.",
-            file=campaign.source,
-            where="log.user, log.time",
-            way_out="Sum them into a row per user and day, or filter with log.where.",
-        )
+        found = f"{twice[0][1]:,} users have two rows for one day, for example user {twice[0][0]!r}."
+        way_out = "Sum them into a row per user and day, or filter with log.where."
+        raise LogError(found, file=campaign.source, where="log.user, log.time", way_out=way_out)
 
 
 def _log_notes(log: Log, first: int, last: int) -> list[Note]:

@@ -281,11 +281,8 @@ def _refuse_other_arms(found: Collection[str], arms: Sequence[str]) -> None:
     advice = f"Leave the arm empty outside the test: --column \"arm=nullif(arm, '{other}')\""
     if alike is not None:
         advice = f"Did you mean {alike!r}? --column \"arm=replace(arm, '{other}', '{alike}')\""
-    raise LogError(
-        f"holds {other!r}, which is not an arm of the experiment.",
-        where="arm",
-        way_out=f"Its arms: {', '.join(arms)}. {advice}.",
-    )
+    way_out = f"Its arms: {', '.join(arms)}. {advice}."
+    raise LogError(f"holds {other!r}, which is not an arm of the experiment.", where="arm", way_out=way_out)
 
 
 def _alike(users: Counts, shown: Counts, low: Array, high: Array, num_names: int) -> NDArray[np.bool_]:

@@ -154,10 +154,6 @@ def _clusters(batch: pa.RecordBatch, users: str | Path) -> pa.Array:
     for name, low, high in zip(names, one, other, strict=True):
         if low is None or low != high:
             found = "lacks a cluster in some row" if high is None else f"is in the clusters {low} and {high}"
-            raise LogError(
-                f"user {name!r} {found}.",
-                file=users,
-                where="experiment.cluster",
-                way_out="Every user must be in one cluster, in every row.",
-            )
+            way_out = "Every user must be in one cluster, in every row."
+            raise LogError(f"user {name!r} {found}.", file=users, where="experiment.cluster", way_out=way_out)
     return pa.array(one, pa.string())

@@ -178,28 +178,20 @@ def _check_names(experiment: Experiment, campaign: Campaign) -> None:
     """Refuse names now that a server would refuse later, when the file is sealed, and a salt that is in use."""
     for arm in experiment.arms:
         if arm.name in OUTSIDE:
-            raise OutlayError(
-                "is a server's name for users outside the test (policy, and random for the random slice).",
-                where=f"arm {arm.name!r}",
-                way_out="Give this arm another name.",
-            )
+            found = "is a server's name for users outside the test (policy, and random for the random slice)."
+            raise OutlayError(found, where=f"arm {arm.name!r}", way_out="Give this arm another name.")
     if experiment.meta.salt == campaign.train.salt:
-        raise OutlayError(
-            f"is {experiment.meta.salt!r}, which already draws the learn / select / certify split of the campaign.",
-            where="experiment.salt",
-            way_out="Give another salt: each draw needs its own.",
-        )
+        found = f"is {experiment.meta.salt!r}, which already draws the learn / select / certify split of the campaign."
+        raise OutlayError(found, where="experiment.salt", way_out="Give another salt: each draw needs its own.")
 
 
 def _metrics(experiment: Experiment, campaign: Campaign) -> list[Metric]:
     """The verdict's metric, then the guardrails."""
     metrics = [_metric(name, campaign) for name in (experiment.meta.metric, *experiment.meta.guardrails)]
     if metrics[0].denominator is not None:
-        raise OutlayError(
-            f"{metrics[0].name!r} is a ratio; a verdict is about a total per user.",
-            where="experiment.metric",
-            way_out=f"Take {campaign.reward_label!r}, and the ratio as a guardrail.",
-        )
+        found = f"{metrics[0].name!r} is a ratio; a verdict is about a total per user."
+        way_out = f"Take {campaign.reward_label!r}, and the ratio as a guardrail."
+        raise OutlayError(found, where="experiment.metric", way_out=way_out)
     return metrics
 
 
@@ -221,11 +213,9 @@ def _check_actions(experiment: Experiment, campaign: Campaign, past: PastLog) ->
         if arm.action is not None and not any(abs(arm.action - action) < SAME for action in known):
             given = float(arm.action)
             near = sorted(sorted(known, key=lambda action: abs(action - given))[:NEAREST])
-            raise OutlayError(
-                f"is {given:g}, which is not an action of the campaign.",
-                where=f"arm {arm.name!r}.action",
-                way_out=f"Give one of its actions, e.g. {', '.join(f'{action:g}' for action in near)}.",
-            )
+            found = f"is {given:g}, which is not an action of the campaign."
+            way_out = f"Give one of its actions, e.g. {', '.join(f'{action:g}' for action in near)}."
+            raise OutlayError(found, where=f"arm {arm.name!r}.action", way_out=way_out)
 
 
 def _pinned(arm: Any, out: Path) -> Any:
