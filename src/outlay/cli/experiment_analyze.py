@@ -264,7 +264,7 @@ def _line(x: Lift | Withheld, saved: float | None) -> tuple[object, ...]:
 
     if isinstance(x, Withheld):
         return x.metric, None, None, None, None, None
-    difference = span(ArmDifference(x.absolute, None)).replace(" per user", "")
+    difference = span(ArmDifference(x.absolute, None), unit="")
     return x.metric, x.control, x.treatment, difference, _span(x), None if saved is None else percent(max(saved, 0.0))
 
 

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from outlay.experiments.lift import ArmDifference
     from outlay.experiments.results import Analysis, ArmComparison, Change, Course, PlannedDecision
 
+PER_USER = " per user"
 MOST_DIGITS = 4  # after the point
 MOST = 10.0  # a relative change beyond 1,000% is not shown in digits
 MOST_RUNS = 5  # of days that are named
@@ -360,21 +361,20 @@ def size(decision: PlannedDecision) -> str:
     return change(decision, 1 if decision.absolute.value > 0 else -1)
 
 
-def value(x: ArmDifference) -> str:
+def value(x: ArmDifference, unit: str = PER_USER) -> str:
     """`+2.9%`, or `+0.12 per user`."""
-    (text, _, _), unit = _rounded(x)
-    return text + unit
+    return _rounded(x)[0] + (unit if x.relative is None else "")
 
 
-def ends(x: ArmDifference, between: str = "to") -> str:
+def ends(x: ArmDifference, between: str = "to", unit: str = PER_USER) -> str:
     """`+1.1% to +4.7%`, or `+0.05 to +0.19 per user`."""
-    (_, low, high), unit = _rounded(x)
-    return f"{low} {between} {high}{unit}"
+    _, low, high = _rounded(x)
+    return f"{low} {between} {high}{unit if x.relative is None else ''}"
 
 
-def span(x: ArmDifference) -> str:
+def span(x: ArmDifference, unit: str = PER_USER) -> str:
     """`+2.9 % (+1.1% to +4.7%)`."""
-    return f"{value(x)} ({ends(x)})"
+    return f"{value(x, unit)} ({ends(x, unit=unit)})"
 
 
 def p_value(p: float) -> str:
@@ -388,16 +388,16 @@ class _Ends(NamedTuple):
     high: float
 
 
-def _rounded(x: ArmDifference) -> tuple[list[str], str]:
-    """Value, low and high with the same number of digits, and their unit."""
+def _rounded(x: ArmDifference) -> list[str]:
+    """Value, low and high with the same number of digits, in percent if they are known so."""
     if x.relative is None:
         absolute = _Ends(x.absolute.value, x.absolute.low, x.absolute.high)
         digits = _visible(absolute, decimals([absolute]))
-        return [_signed(part, digits) for part in absolute], " per user"
+        return [_signed(part, digits) for part in absolute]
     percents = _Ends(100 * x.relative.value, 100 * x.relative.low, 100 * x.relative.high)
     digits = max(1, decimals([percents])) if max(map(abs, percents)) <= 100 * MOST else 1
     digits = _visible(percents, digits)
-    return [_percent(part, digits) for part in percents], ""
+    return [_percent(part, digits) for part in percents]
 
 
 def _visible(x: _Ends, digits: int) -> int:

@@ -94,7 +94,7 @@ def metric_cells(arm: ArmComparison, x: Lift | Withheld) -> list[tuple[str, str]
     return [
         (number(x.control, digits), ""),
         (number(x.treatment, digits), ""),
-        (value(absolute).removesuffix(" per user"), ends(absolute).removesuffix(" per user")),
+        (value(absolute, unit=""), ends(absolute, unit="")),
         (NONE, "") if x.relative is None else (value(x), ends(x)),
         (NONE if saved is None or not x.covariate else percent(max(saved, 0.0)), ""),
     ]
