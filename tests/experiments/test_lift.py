@@ -84,6 +84,17 @@ def test_the_time_before_takes_its_share_of_the_variance_away() -> None:
     assert (found.std_error / plain.std_error) ** 2 == pytest.approx(1 - 4 / 5.75, abs=0.03)
 
 
+def test_a_mean_next_to_0_has_a_relative_interval_without_bounds() -> None:
+    """Its logarithm is as good as unknown; the difference is not."""
+    tiny = UserMoments(900, ("active",), np.array([1e-9]), np.array([[1.0]]), np.array([0.0]))
+    found = lift(ACTIVE, tiny, tiny, 0.95)
+    assert isinstance(found, Lift)
+    assert found.relative is not None
+    assert (found.absolute.value, found.relative.value, found.relative.low) == (0.0, 0.0, -1.0)
+    assert found.relative.high > 1e300
+    assert found.absolute.high == pytest.approx(1.959964 * np.sqrt(2 / 900))
+
+
 def test_widened_intervals_keep_the_value() -> None:
     found = lifted(ACTIVE, draw(), draw(seed=1))
     wide = found.widened(3.0)
