@@ -58,21 +58,21 @@ def serve(
 
     Example: outlay serve run/bundle --cap 50000 --ledger sqlite:///coupons.db
     """
-    import logging.config
+    import logging
 
     from outlay.experiments.design import Experiment
     from outlay.serve.application import ServerOptions
     from outlay.serve.config import ServeConfig
     from outlay.serve.http.tokens import ADMIN_TOKEN, USE_TOKEN, Tokens
     from outlay.serve.launch import serve as run_server
-    from outlay.serve.log_format import LOGGING
+    from outlay.serve.log_format import log_to_stderr
 
     _warn_of_password(ledger)
     settings = ServeConfig() if config is None else ServeConfig.load(config)
     if cap is not None:
         settings = settings.with_cap(cap)
 
-    logging.config.dictConfig(LOGGING)
+    log_to_stderr()
     say = logging.getLogger("outlay.start").debug if quiet else logging.getLogger("outlay.start").info
     run_server(
         ServerOptions(

@@ -34,12 +34,12 @@ from outlay.serve.http.tokens import Tokens
 from outlay.serve.ledger.backends import open_ledger
 from outlay.serve.ledger.clock import TOLERANCE
 from outlay.serve.ledger.ledger import Ledger, NoLedgerError
-from outlay.serve.log_format import LOGGING
+from outlay.serve.log_format import log_to_stderr
 from outlay.serve.shared_settings import agree_settings
 
 BACKLOG = 2_048  # connections that wait to be accepted
 UVICORN: dict[str, Any] = {
-    "log_config": LOGGING,
+    "log_config": None,  # as `log_format.py` says
     "log_level": "warning",
     "access_log": False,
     "server_header": False,
@@ -150,6 +150,7 @@ def _agreed(ledger: Ledger, options: ServerOptions, loaded: LoadedBundle, trial:
 
 def worker() -> Router:
     """Return the application of one of several workers; the launcher left the options in a file."""
+    log_to_stderr()
     options: ServerOptions = pickle.loads(Path(os.environ[WORKER_OPTIONS]).read_bytes())
     if (launcher := multiprocessing.parent_process()) is not None:
         threading.Thread(target=_stop_with, args=(launcher,), daemon=True).start()

@@ -6,8 +6,9 @@
 from __future__ import annotations
 
 import logging
+import sys
 import time
-from typing import Any
+from typing import TextIO
 
 REPEAT = 1.0  # seconds until the same line may be logged again
 
@@ -45,12 +46,23 @@ class RepeatFilter(logging.Filter):
         return True
 
 
-LOGGING: dict[str, Any] = {  # for logging.config.dictConfig, here and in workers
-    "version": 1,
-    "disable_existing_loggers": False,
-    "formatters": {"line": {"()": UtcFormatter}},
-    "filters": {"repeats": {"()": RepeatFilter}},
-    "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "line", "filters": ["repeats"]}},
-    "root": {"handlers": ["stderr"], "level": "WARNING"},
-    "loggers": {"outlay.start": {"level": "INFO"}},  # what is served and where, and what the operator should know
-}
+class StderrHandler(logging.StreamHandler):  # type: ignore[type-arg]
+    """Writes to whatever stderr is at that moment."""
+
+    def __init__(self) -> None:
+        logging.Handler.__init__(self)
+        self.setFormatter(UtcFormatter())
+        self.addFilter(RepeatFilter())
+
+    @property
+    def stream(self) -> TextIO:
+        """Return stderr."""
+        return sys.stderr
+
+
+def log_to_stderr() -> None:
+    """Send the process's log to stderr in this form, once; what else handles it stays."""
+    root = logging.getLogger()
+    if not any(isinstance(handler, StderrHandler) for handler in root.handlers):
+        root.addHandler(StderrHandler())
+        logging.getLogger("outlay.start").setLevel(logging.INFO)  # what is served and where, and what to know of it
