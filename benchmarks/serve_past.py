@@ -110,7 +110,8 @@ def main() -> None:
 
 def _bundle(folder: Path, fields: Schema, *, past: bool) -> Path:
     folder.mkdir()
-    return write(folder, fields, reward=REWARD, **({"history": {"days": DAYS}} if past else {}))
+    log: dict[str, Any] = {"history": {"days": DAYS}} if past else {}
+    return write(folder, fields, reward=REWARD, **log)
 
 
 def _print(kind: str, found: dict[str, dict[str, float]]) -> None:

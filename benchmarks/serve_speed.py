@@ -32,7 +32,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
@@ -75,8 +75,8 @@ def states(schema: Schema) -> list[dict[str, Any]]:
     ]
 
 
-def write(folder: Path, schema: Schema, **log: Any) -> Path:
-    """The bundle; `log` are further keys of the campaign's `[log]`."""
+def write(folder: Path, schema: Schema, *, reserve: Sequence[float] = ACTIONS, **log: Any) -> Path:
+    """The bundle; `reserve` is what the log has seen each action cost, `log` further keys of the campaign's `[log]`."""
     names = {"categorical": [f.name for f in schema.categorical], "numeric": [f.name for f in schema.numeric]}
     log = {"source": "log.parquet", "user": "user", "time": "day", "action": "coupon", "reward": "active"} | log
     campaign = Campaign.parse(
@@ -94,7 +94,7 @@ def write(folder: Path, schema: Schema, **log: Any) -> Path:
         MemberSpec(_network(schema, i), weight, [0.1 * i], [1.0, -0.1 * i], [0.2, 1.0])
         for i, weight in enumerate((0.7, 0.3))
     )
-    spec = BundleSpec(campaign, schema, ACTIONS, ("reward", "cost"), members, reserve=ACTIONS)
+    spec = BundleSpec(campaign, schema, ACTIONS, ("reward", "cost"), members, reserve=reserve)
     write_bundle(folder / "bundle", spec)
     return folder / "bundle"
 
