@@ -17,7 +17,7 @@ from scipy.stats import norm
 import outlay
 from campaign_files import campaign_file, panel
 from outlay.choosing.candidates import CandidatePolicy, MeasuredPolicy, RunContext, constant_actions
-from outlay.choosing.choose import Selection, SolvedMixture, best, choose, room, with_constants
+from outlay.choosing.choose import Selection, SolvedMixture, _one_first, best, choose, room, with_constants
 from outlay.choosing.measure import Measure
 from outlay.choosing.run import Run
 from outlay.core.errors import InfeasibleError, LogError
@@ -30,6 +30,7 @@ from outlay.ops.intervals import std_error
 from outlay.ops.skewed import Spread
 from outlay.training.frontier import countable
 from outlay.training.game import critic_context
+from small_logs import campaign
 
 
 def chosen(data: Transitions, folder: Path, actions: Sequence[int] | None = None) -> Selection:
@@ -261,6 +262,25 @@ def test_constant_actions_need_a_larger_lead_over_policies_whose_luck_was_taken_
     assert with_constants(found, wider, context) is (wider if taken else found)
     assert with_constants(None, wider, context) is wider
     assert with_constants(found, None, context) is found
+
+
+@pytest.mark.parametrize(("lead", "served"), [(0.03, 1), (0.1, 2)])
+def test_a_mixture_needs_a_lead_over_the_best_single_policy_that_leaves_its_room(
+    lead: float, served: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The dearest policy would be best, and needs more room than the limit leaves."""
+    noise = np.random.default_rng(0).normal(size=(3, 400))
+    pool: Any = [
+        SimpleNamespace(objective=aim, objective_influence=psi, coordinates=np.array([aim, cost]), withheld=None)
+        for aim, cost, psi in zip((0.3, 0.5, 0.5 + 2 * lead), (0.2, 0.9, 1.0), noise, strict=True)
+    ]
+    monkeypatch.setattr("outlay.choosing.choose.margins_of", lambda *_: np.full((3, 1), 0.05))
+    context: Any = SimpleNamespace(campaign=campaign(0.8), scale=np.ones(1))
+    assert context.campaign.budgets[0].limit == 1.0
+    mixture = SolvedMixture(pool, np.array([0.0, 0.5, 0.5]), np.full((3, 1), 0.05))
+    found = _one_first(pool, mixture, context)
+    assert np.count_nonzero(found.weights) == served
+    assert found.weights[1] == (1.0 if served == 1 else 0.5)
 
 
 def test_a_reason_that_all_policies_share_is_told_once(tmp_path: Path) -> None:

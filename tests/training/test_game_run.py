@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -9,6 +11,9 @@ import pytest
 from numpy.typing import NDArray
 
 import outlay
+from outlay.choosing import choose as choosing
+from outlay.choosing.candidates import CandidatePolicy, RunContext
+from outlay.choosing.choose import Selection
 from outlay.core.errors import CampaignError
 from outlay.core.transitions import SELECT, Transitions
 from outlay.learning.game import BISECTIONS
@@ -81,3 +86,24 @@ def test_a_bisection_has_a_candidate_for_each_of_its_prices(city: Transitions) -
     two = city.campaign.model_copy(update={"budgets": city.campaign.budgets * 2})
     with pytest.raises(CampaignError, match="2 budgets; a bisection"):
         play.set_up(city, two, RULES["single-best"], "ddqn", 0, multipliers="bisection")
+
+
+def test_what_the_last_network_answers_to_higher_prices_may_be_served_too(
+    city: Transitions, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Once λ has settled all candidates spend what the limit allows, and a certificate needs more room than that."""
+    measured: list[CandidatePolicy] = []
+
+    def choose(context: RunContext, candidates: Sequence[CandidatePolicy], *rest: Any, **how: Any) -> Selection:
+        measured.extend(candidates)
+        assert how["one_first"]
+        return choosing.choose(context, candidates, *rest, **how)
+
+    monkeypatch.setattr(play, "choose", choose)
+    campaign = city.campaign.with_train(min_steps=400, epochs=1)
+    play.learn(city, campaign, "aim-greedy", "bcq", 0, tmp_path, False, lambda *_: None)
+    steeper = [policy for policy in measured if "×" in policy.name]
+    last = max((policy for policy in measured if policy not in steeper), key=lambda policy: policy.number or 0)
+    assert [policy.multiplier for policy in steeper] == [factor * last.multiplier for factor in play.STEEPER]
+    assert {(policy.number, policy.step) for policy in steeper} == {(last.number, last.step)}
+    assert all(policy.head_weights[1] < last.head_weights[1] < 0 for policy in steeper)

@@ -95,6 +95,7 @@ def choose(
     *,
     weights: Vector | None = None,
     alone: bool = False,
+    one_first: bool = False,
 ) -> Selection:
     """Measure policies on *select*, and solve their weights.
 
@@ -105,12 +106,15 @@ def choose(
         weights: `[k]` of the candidates, to be kept as they are, whether the candidates can be measured or not; None
             solves them.
         alone: serve one policy: the best of candidates, else of these and spares, else of all and constant actions.
+        one_first: as of `choose_among`.
 
     Raises:
         InfeasibleError: if no mixture keeps the limits, or nothing can be measured.
     """
     measured, measure_used = measure(context, [*candidates, *spares])
-    return choose_among(context, measured, measure_used, len(candidates), weights=weights, alone=alone)
+    return choose_among(
+        context, measured, measure_used, len(candidates), weights=weights, alone=alone, one_first=one_first
+    )
 
 
 def choose_among(
@@ -122,6 +126,7 @@ def choose_among(
     weights: Vector | None = None,
     alone: bool = False,
     together: bool = False,
+    one_first: bool = False,
 ) -> Selection:
     """Solve the weights of policies that were measured.
 
@@ -133,6 +138,8 @@ def choose_among(
         weights: as of `choose`.
         alone: as of `choose`.
         together: whether the mixture of all learners' policies comes first, and not that of the first learner.
+        one_first: where states are not counted, serve the best single policy unless a mixture is better by more than
+            luck: policies that a game found one after another differ by noise more than by what they spend.
 
     Raises:
         InfeasibleError: as `choose` does.
@@ -145,6 +152,8 @@ def choose_among(
     learned = _preferred(by_learner)
     if learned is None:
         learned = best(measured, context, alone)
+    if one_first and learned is not None and not context.counted:
+        learned = _one_first(first, learned, context)
     results = _learner_results(by_learner, learned)
     every = [*measured, *constant_actions(context, measure)]
     solved = with_constants(learned, best(every, context, alone), context)
@@ -257,6 +266,19 @@ def with_constants(
         return wider if learned is None else learned
     without_luck = not context.counted and any(each.policy.learned is not None for each in learned.pool)
     return wider if _better(wider, learned, LUCK if without_luck else NOISE) else learned
+
+
+def _one_first(policies: list[MeasuredPolicy], mixture: SolvedMixture, context: RunContext) -> SolvedMixture:
+    """The best single policy that keeps the limits with its margins, unless the mixture is better by more than luck."""
+    pool = [each for each in policies if each.withheld is None]
+    margin = margins_of(pool, context)
+    limits = np.array([b.sign * b.limit for b in context.campaign.budgets])
+    keeps = ((to_solve(pool)[:, 1:] + margin - limits) / context.scale <= FEASIBLE).all(axis=1)
+    if not keeps.any():
+        return mixture
+    place = int(np.where(keeps, [each.objective for each in pool], -np.inf).argmax())
+    single = SolvedMixture(pool, np.eye(len(pool))[place], margin)
+    return mixture if _better(mixture, single, LUCK) else single
 
 
 def _better(one: SolvedMixture, other: SolvedMixture, noise: float = NOISE) -> bool:

@@ -43,6 +43,7 @@ WEIGHTS = {
     "with room for the certificate (--preset paper serves what the rule found).",
 }
 SPREAD_ROWS = 1_000_000  # from which spreads are taken
+STEEPER = (1.1, 1.25, 1.5, 2.0)  # times λ: prices that leave room for a certificate
 MEASURED_USERS = 10_000  # select users that measure a candidate of a game
 
 Vector = NDArray[np.float64]
@@ -130,7 +131,8 @@ def solve_again(
         InfeasibleError: if no policy that was found keeps the limits.
     """
     spare = [n for n in [frugal(progress.counting, game.coords)] if n not in numbers]
-    return choose(context, offered(game, progress, numbers), offered(game, progress, spare), alone=alone)
+    members = [*offered(game, progress, numbers), *_steeper(game, progress, max(numbers))]
+    return choose(context, members, offered(game, progress, spare), alone=alone, one_first=True)
 
 
 def own_weights(mixture: Mixture[int], numbers: Sequence[int]) -> Vector:
@@ -336,6 +338,27 @@ def offered(game: Game, progress: GameProgress, numbers: list[int]) -> list[Cand
             learned=coords.shown(c.acting, c.decisions),
         )
         for c in (progress.candidates[n] for n in numbers)
+    ]
+
+
+def _steeper(game: Game, progress: GameProgress, number: int) -> list[CandidatePolicy]:
+    """What the network of a candidate answers to higher prices; none where states are counted, which leaves no gap.
+
+    Once λ has settled, candidates spend about what the limit allows. A certificate needs more room than was known when
+    the game began, and nothing but the free action would make it.
+    """
+    (last,) = offered(game, progress, [number])
+    if game.counted or not last.multiplier.any():
+        return []
+    return [
+        replace(
+            last,
+            name=f"{last.name}, λ × {factor:g}",
+            multiplier=factor * last.multiplier,
+            head_weights=game.coords.weights(factor * last.multiplier),
+            learned=None,
+        )
+        for factor in STEEPER
     ]
 
 
