@@ -107,7 +107,7 @@ def test_shares_of_the_optimum_are_those_of_the_policy_on_raw_features(city: Pat
 @pytest.mark.parametrize(
     "change",
     [
-        ('cost = "cost" ', 'cost = "cost * 2" '),
+        ('cost = "cost" ', 'cost = "cost * 0.5" '),
         ('reward = "active"', 'reward = "active * 2"'),
         (ACTIONS, f'{ACTIONS}\nstart = "latest"'),
     ],
