@@ -39,7 +39,7 @@ def rows(days: int, log: int, seeds: int, methods: list[str], users: int) -> Ite
         for method in methods:
             for seed in range(seeds):
                 began = time.perf_counter()
-                run = outlay.train(data, folder / f"{method}-{seed}", method=method, oracle="bcq", seed=seed)  # type: ignore[arg-type]
+                run = outlay.train(data, folder / f"{method}-{seed}", method=method, oracle="bcq", seed=seed)
                 seconds = time.perf_counter() - began
                 bundle = outlay.load_bundle(run.bundle)
                 true = [values(act(bundle, member)).value for member in range(len(bundle.members))]
