@@ -165,7 +165,7 @@ def test_who_does_not_read_answers_is_closed(
 
 
 @pytest.mark.parametrize("path", ["/early", "/"])
-def test_no_more_than_a_piece_of_a_pipeline_waits(
+def test_no_more_than_a_slice_of_a_pipeline_waits(
     stepped: tuple[SteppedLoop, tuple[str, int]], monkeypatch: pytest.MonkeyPatch, path: str
 ) -> None:
     """Whether or not the application reads bodies, which lets uvicorn read on."""
@@ -186,7 +186,29 @@ def test_no_more_than_a_piece_of_a_pipeline_waits(
             assert part
             answers += part
     assert len(waiting) == count
-    assert 0 < max(waiting) <= connections.PIECE // len(one) + 1
+    assert 0 < max(waiting) <= connections.SLICE // len(one) + 1
+
+
+def test_a_client_that_goes_ends_its_requests(
+    stepped: tuple[SteppedLoop, tuple[str, int]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The one whose answer it does not read writes no more; those that wait are dropped, with the connection."""
+    begin, cycles = connections.Connection._start_asgi_task, list[Any]()
+
+    def watched(self: connections.Connection, cycle: Any, app: Any) -> None:
+        cycles.append(cycle)
+        begin(self, cycle, app)
+
+    monkeypatch.setattr(connections.Connection, "_start_asgi_task", watched)
+    _, place = stepped
+    with socket.create_connection(place, timeout=PATIENCE) as client:
+        client.sendall(b"GET /large HTTP/1.1\r\n\r\n" * 4)
+        wait_until(lambda: any(len(each.pipeline) == 2 for each in connections.Connection.begun))
+        gone = next(iter(connections.Connection.begun))
+    wait_until(lambda: gone not in connections.Connection.begun and cycles[1].disconnected)
+    wait_until(lambda: not gone.tasks)
+    assert [cycle.response_complete for cycle in cycles] == [True, False]
+    assert (len(gone.pipeline), gone.cycle) == (0, None)
 
 
 def test_a_connection_rests_after_a_piece_that_took_long(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,12 +6,15 @@
 
 * A request has REQUEST seconds from its first byte to its last, headers and body together; an answer that the client
   does not read has as long.
-* Of request line, headers, chunk extensions and trailers, at least HEAD bytes are taken and at most one PIECE more. The
+* Of request line, headers, chunk extensions and trailers, at least HEAD bytes are taken and at most one SLICE more. The
   parser joins the parts of a header as they come, so one without an end would be copied again with every part.
 * A connection is read in pieces of PIECE bytes, one in each turn of the event loop. After a full piece, and after two
   that take longer than SLOW, it rests for RESTS times as long as the piece took, in whole milliseconds. So parsing what
-  one client sends takes a tenth of the process's time, or less than SLOW in each turn. While requests wait in a
-  pipeline, nothing is read.
+  one client sends takes a tenth of the process's time, or less than SLOW in each turn.
+* A piece is parsed in slices of SLICE bytes. While requests wait in a pipeline, nothing is read and nothing more of the
+  piece is parsed: a waiting request takes a hundred times the memory of its bytes, so no more of them wait than fit
+  into a slice.
+* When the client has gone, its waiting requests are dropped, and the one in progress is told and writes no more.
 * If the process is about to run out of file descriptors, a new connection replaces the one that has waited longest for
   its client: one in the middle of a request or of an answer, or else an idle one. A complete request is not dropped
   unless its client has begun another one or does not read.
@@ -29,13 +32,15 @@ import time
 from collections.abc import Sized
 from typing import Any, ClassVar, cast
 
+from uvicorn._types import ASGI3Application
 from uvicorn.protocols.http.flow_control import FlowControl
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 REQUEST = 10.0  # seconds
 LINGER = 1.0  # seconds
 HEAD = 64 << 10  # bytes
 PIECE = 16 << 10  # bytes
+SLICE = 512  # bytes
 RESTS = 9
 SLOW = 1e-3  # seconds for a piece, however small
 SPARE = 64  # file descriptors kept free for everything else: the ledger, the log, modules
@@ -62,6 +67,8 @@ class Connection(HttpToolsProtocol):
         self._in_head = False
         self._barren = 0  # bytes since the request began, or since its last byte of body
         self._ending = False
+        self._unparsed = b""  # of the last piece; only while requests wait in the pipeline
+        self._running: RequestResponseCycle | None = None  # `cycle` is the newest one, which may be waiting
         self._due: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
@@ -74,19 +81,33 @@ class Connection(HttpToolsProtocol):
         self._settle()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Forget the connection."""
+        """Forget the connection and the requests that wait; let the one in progress write no more."""
         self._forget()
         super().connection_lost(exc)
+        if self._running is not None:
+            self._running.disconnected = True
+            self._running.message_event.set()
+        self.pipeline.clear()
+        self._unparsed = b""
+        self._running = self.cycle = None  # type: ignore[assignment]  # they refer to the connection
 
     def data_received(self, data: bytes | memoryview) -> None:
-        """Handle part of a request, all of it, or more than one."""
+        """Handle part of a request, all of it, or more than one; put off what comes after requests that wait."""
         if self in self.idle:
             del self.idle[self]
             self._complete, self._in_head, self._barren = False, True, 0  # even if it is only an empty line
-        self._barren += len(data)
-        super().data_received(data)  # type: ignore[arg-type]
-        if not self._complete and self._barren > HEAD:
-            self._refuse(LARGE)
+        self._unparsed = b""
+        for start in range(0, len(data), SLICE):
+            if self.pipeline:
+                self._unparsed = bytes(data[start:])
+                break
+            part = data[start : start + SLICE]
+            self._barren += len(part)
+            super().data_received(part)  # type: ignore[arg-type]
+            if not self._complete and self._barren > HEAD:
+                self._refuse(LARGE)
+            if self.transport.is_closing():
+                break
         self._settle()
 
     def on_message_begin(self) -> None:
@@ -114,7 +135,10 @@ class Connection(HttpToolsProtocol):
     def on_response_complete(self) -> None:
         """Note what the connection waits for now."""
         super().on_response_complete()
-        self._settle()
+        if self._unparsed and not self.pipeline:
+            self.data_received(self._unparsed)
+        else:
+            self._settle()
 
     def pause_writing(self) -> None:
         """Note that the client does not read its answer."""
@@ -133,6 +157,10 @@ class Connection(HttpToolsProtocol):
             self.cycle.keep_alive = False
         else:
             self.loop.call_later(LINGER, self._close_if_idle)
+
+    def _start_asgi_task(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
+        self._running = cycle
+        super()._start_asgi_task(cycle, app)
 
     def _answering(self) -> bool:
         return self.cycle is not None and not self.cycle.response_complete
