@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import shutil
+import weakref
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -32,6 +33,13 @@ def collector() -> Iterator[None]:
     yield
     gc.unfreeze()
     gc.set_threshold(*thresholds)
+
+
+class Loop:
+    """Refers to itself, so that only the collector frees it."""
+
+    def __init__(self) -> None:
+        self.own = self
 
 
 def started_bundle(options: ServerOptions) -> str:
@@ -120,3 +128,23 @@ def test_a_ledger_that_goes_away_between_two_questions_of_a_worker_that_starts_i
 
     assert "active" in asyncio.run(start())
     assert asked.count("bundle") == 3
+
+
+@pytest.mark.usefixtures("collector")
+def test_garbage_that_has_grown_old_is_freed(bundle: Bundle, tmp_path: Path) -> None:
+    """After some millions of objects: each request in flight when the collector ran may be such garbage."""
+    config, path = ServeConfig.parse({"reserve": RESERVE}), tmp_path / "ledger.db"
+    ledger = SqliteLedger(path)
+    agree_settings(ledger, prepare_bundle(bundle.folder, config), config)
+    ledger.close()
+    started_bundle(ServerOptions(bundle.folder, f"sqlite:///{path}", config))
+    loop = Loop()
+    for generation in (0, 1):
+        gc.collect(generation)
+    old, loop = weakref.ref(loop), Loop()
+    rounds = 0
+    while old() is not None and rounds < 100:
+        kept = [Loop() for _ in range(50_000)]
+        del kept
+        rounds += 1
+    assert rounds < 100

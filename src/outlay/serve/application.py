@@ -28,7 +28,9 @@ from outlay.serve.http.tokens import Tokens
 from outlay.serve.ledger.backends import open_ledger
 from outlay.serve.ledger.ledger import Ledger, LedgerError
 
-COLLECT = 50_000, 50, 100  # thresholds of the garbage collector: a group of requests makes thousands of objects
+# Thresholds of the garbage collector: a group of requests makes thousands of objects. What is loaded is frozen, so the
+# oldest generation is small, and garbage in it waits for two million objects and not for more memory than there is.
+COLLECT = 50_000, 20, 2
 STOP_SIGNALS = signal.SIGTERM, signal.SIGINT
 
 log = logging.getLogger("outlay.serve")
@@ -97,6 +99,7 @@ def application(options: ServerOptions) -> Router:
         # What is loaded by now stays; searching it for garbage again and again takes a quarter of the time.
         gc.collect()
         gc.freeze()
+        gc.collect()  # for its count of what is left: the oldest generation waits until there is a quarter more
         atexit.register(gc.unfreeze)  # or extensions that count their objects at exit would report all that is frozen
         gc.set_threshold(*COLLECT)
         return Service(state, ledger, clock, Metrics())
