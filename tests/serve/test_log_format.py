@@ -13,7 +13,7 @@ from small_processes import outlay_serve
 from small_servers import request
 
 from outlay.bundles.decide import Bundle
-from outlay.serve.log_format import RepeatFilter
+from outlay.serve.log_format import KEPT, RepeatFilter
 from patience import PATIENCE
 
 
@@ -40,6 +40,22 @@ def test_lines_that_differ_are_not_kept_for_ever() -> None:
     for number in range(1_000):
         assert lines.filter(line(str(number), number / 10))
     assert len(lines._recent) <= 11
+
+
+def test_lines_that_differ_only_in_an_address_are_the_same() -> None:
+    lines = RepeatFilter()
+    for number in range(100):
+        error = RuntimeError(f"unable to perform operation on <TCPTransport 0x{number:x}f>")
+        assert lines.filter(line(f"of <object at 0x7f{number:x}>", 10.0, error)) == (number == 0)
+
+
+def test_of_many_lines_in_a_second_the_last_are_kept() -> None:
+    """Every record looks at what is kept: were it all of them, a flood would cost its square."""
+    lines = RepeatFilter()
+    for number in range(5 * KEPT):
+        assert lines.filter(line(str(number), 10.0))
+    assert not lines.filter(line(str(number), 10.0))
+    assert len(lines._recent) <= KEPT
 
 
 def test_every_line_of_a_server_has_its_time_and_level(bundle: Bundle, tmp_path: Path) -> None:

@@ -6,11 +6,14 @@
 from __future__ import annotations
 
 import logging
+import re
 import sys
 import time
 from typing import TextIO
 
 REPEAT = 1.0  # seconds until the same line may be logged again
+KEPT = 1_000  # lines; more different ones in a second are not told apart from new ones
+ADDRESS = re.compile(r"0x[0-9a-fA-F]+")  # of an object in memory, which differs each time
 
 
 class UtcFormatter(logging.Formatter):
@@ -25,24 +28,27 @@ class UtcFormatter(logging.Formatter):
 
 
 class RepeatFilter(logging.Filter):
-    """Drops lines that were logged less than a second ago with the same text and error.
+    """Drops lines that were logged less than a second ago with the same text and error, but for addresses in memory.
 
     Otherwise an error in every request would fill the disk.
     """
 
     def __init__(self) -> None:
         super().__init__()
-        self._recent: dict[tuple[str, str], float] = {}
+        self._recent: dict[tuple[str, str], float] = {}  # when each line was logged, oldest first
 
     def filter(self, record: logging.LogRecord) -> bool:
         """Return whether the line may be logged."""
         now = record.created
         error = record.exc_info[1] if record.exc_info else None
-        line = record.getMessage(), repr(error)
-        self._recent = {each: when for each, when in self._recent.items() if 0 <= now - when < REPEAT}
-        if line in self._recent:
+        line = ADDRESS.sub("", record.getMessage()), ADDRESS.sub("", repr(error))
+        when = self._recent.get(line)
+        if when is not None and 0 <= now - when < REPEAT:
             return False
+        self._recent.pop(line, None)
         self._recent[line] = now
+        while not 0 <= now - self._recent[first := next(iter(self._recent))] < REPEAT or len(self._recent) > KEPT:
+            del self._recent[first]
         return True
 
 
