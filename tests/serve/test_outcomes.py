@@ -128,6 +128,19 @@ def test_what_cost_more_than_was_reserved_is_told_in_the_answer_the_log_and_the_
     assert 'outlay_outcomes_total{kind="redeemed",status="overrun"} 1.0' in meters
 
 
+def test_many_overruns_at_once_are_told_in_one_line(client: Client, caplog: pytest.LogCaptureFixture) -> None:
+    events = [
+        {"decision_id": decided(client, number), "kind": "redeemed", "event_id": str(number), "value": 4}
+        for number in range(50)
+    ]
+    for _ in range(2):  # a repetition is told nothing
+        answers = client.post("/v1/outcomes", json={"outcomes": events}).json()["outcomes"]
+        assert {each["status"] for each in answers} == {"overrun"}
+    told = [record.getMessage() for record in caplog.records if record.name == "outlay.serve"]
+    assert len(told) == 4
+    assert told[-1] == "47 more decisions were redeemed for 188.0 in all, of which 47.0 exceed their reservations"
+
+
 def test_many_outcomes_are_answered_in_order(client: Client) -> None:
     one, two = decided(client, 1), decided(client, 2)
     events = [{"decision_id": d, "kind": "redeemed", "event_id": "e"} for d in (two, "0" * 32, one)]

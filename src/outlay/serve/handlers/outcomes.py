@@ -18,6 +18,8 @@ from outlay.serve.ledger.ledger import Ledger
 from outlay.serve.ledger.money import MoneyError
 from outlay.serve.ledger.records import Outcome, OutcomeResult
 
+OVERRUNS = 3  # of one group of outcomes that are logged one by one
+
 log = logging.getLogger("outlay.serve")
 
 
@@ -47,6 +49,7 @@ class OutcomeHandler:
         paths = [f"$.outcomes[{i}]" for i in range(len(requests))] if many else ["$"]
         events = [self._event(request, now, path) for request, path in zip(requests, paths, strict=True)]
         settled = await self._group(events)
+        self._warn([each for each in settled if each.status == "overrun" and not each.replayed])
         return [self._answer(answer, path) for answer, path in zip(settled, paths, strict=True)]
 
     async def close(self) -> None:
@@ -75,15 +78,24 @@ class OutcomeHandler:
             campaign=self._state.loaded.campaign,
         )
 
+    def _warn(self, overruns: Sequence[OutcomeResult]) -> None:
+        """Log what exceeds reservations: a caller may send a thousand such outcomes at once."""
+        units = self._state.loaded.money.units
+        for each in overruns[:OVERRUNS]:
+            log.warning(
+                "decision %s was redeemed for %s, of which %s exceed the reservation; they count as spent",
+                each.decision_id, units(each.amount), units(each.excess),
+            )  # fmt: skip
+        if more := overruns[OVERRUNS:]:
+            log.warning(
+                "%d more decisions were redeemed for %s in all, of which %s exceed their reservations",
+                len(more), units(sum(each.amount for each in more)), units(sum(each.excess for each in more)),
+            )  # fmt: skip
+
     def _answer(self, settled: OutcomeResult, path: str) -> OutcomeAnswer | Problem:
         units = self._state.loaded.money.units
         if not settled.replayed:
             self._metrics.outcome(settled.kind, settled.status)
-            if settled.status == "overrun":
-                log.warning(
-                    "decision %s was redeemed for %s, of which %s exceed the reservation; they count as spent",
-                    settled.decision_id, units(settled.amount), units(settled.excess),
-                )  # fmt: skip
         if settled.status == "unknown":
             return NotFound(error=f"there is no decision {settled.decision_id}.", where=f"{path}.decision_id")
         if settled.status == "conflict":
