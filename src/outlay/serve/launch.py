@@ -8,6 +8,7 @@ from __future__ import annotations
 import dataclasses
 import datetime
 import json
+import logging
 import multiprocessing
 import os
 import pickle
@@ -53,9 +54,11 @@ WORKER = "outlay.serve.launch:worker"  # makes the application of one of several
 # Environment variables for workers: the file with their options, and what may not be on the disk.
 WORKER_OPTIONS, WORKER_SECRETS = "OUTLAY_SERVE_SETTINGS", "OUTLAY_SERVE_SECRETS"
 
+log = logging.getLogger("outlay.start")
+
 
 def serve(options: ServerOptions, say: Callable[[str], None] = lambda _words: None) -> None:
-    """Serve until interrupted.
+    """Serve until interrupted. What the operator should know is logged as warnings once the port is open.
 
     Args:
         options: what to serve and how.
@@ -73,7 +76,7 @@ def serve(options: ServerOptions, say: Callable[[str], None] = lambda _words: No
             options = dataclasses.replace(options, port=listener.getsockname()[1])
             say(f"bundle {bundle} on http://{options.host}:{options.port}")
             for line in notices:
-                say(line)
+                log.warning("%s", line)
             if folder is not None:
                 _run_workers(options, listener, folder)
             else:

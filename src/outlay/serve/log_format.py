@@ -71,4 +71,4 @@ def log_to_stderr() -> None:
     root = logging.getLogger()
     if not any(isinstance(handler, StderrHandler) for handler in root.handlers):
         root.addHandler(StderrHandler())
-        logging.getLogger("outlay.start").setLevel(logging.INFO)  # what is served and where, and what to know of it
+        logging.getLogger("outlay.start").setLevel(logging.INFO)  # what is served and where
