@@ -43,7 +43,7 @@ def start(bundle: Bundle, ledger: Ledger) -> Start:
     """Begins to serve a test on a day of it; what the operator is told."""
 
     def begin(experiment: Experiment | None, day: float = 0.0, **settings: Any) -> list[str]:
-        config = ServeConfig.parse({"reserve": RESERVE, "caps": {"total": 5_000}, **settings})
+        config = ServeConfig.parse({"reserve": RESERVE, "caps": {"total": 5_000, "policy": 2_000}, **settings})
         loaded = prepare_bundle(bundle.folder, config)
         served = None if experiment is None else load_experiment(experiment, loaded, config)
         return agree_settings(ledger, loaded, config, served, Days(day))
@@ -66,7 +66,9 @@ def test_the_file_is_noted_once_with_all_its_content(
     assert note.key == "spring"
     found = Experiment.parse(json.loads(note.content))
     assert (found.seal(), found.meta.seal, found.ramp) == (experiment.seal(), experiment.seal(), experiment.ramp)
-    assert dict(ledger.totals("coupons").caps.arms) == {"old": 100_000, "new": 100_000, "even": 100_000}
+    assert dict(ledger.totals("coupons").caps.arms) == {
+        "old": 100_000, "new": 100_000, "even": 100_000, "policy": 200_000,
+    }  # fmt: skip
 
 
 def test_a_live_test_may_not_change(start: Start, ledger: Ledger, bundle: Bundle, tmp_path: Path) -> None:
@@ -159,6 +161,40 @@ def test_a_cap_that_was_lowered_below_the_budgets_of_a_live_test_is_told(
     ledger.set_caps("coupons", replace(ledger.totals("coupons").caps, total=200_000))
     *_, words = start(trial(tmp_path, bundle.folder), caps={"total": 2_000})
     assert words.startswith("the arms may spend 3,000 yuan together, and the total cap is 2,000 yuan")
+
+
+@pytest.mark.parametrize(
+    ("settings", "told"),
+    [
+        ({"caps": {"total": 5_000, "policy": 2_000}}, False),
+        ({"caps": {"total": 5_000}}, True),
+        ({"caps": {"total": 4_999, "policy": 2_000}}, True),
+        ({"caps": {"total": 5_000, "policy": 2_000}, "random": {"share": 0.1}}, True),
+        ({"caps": {"total": 5_000, "policy": 1_900}, "random": {"share": 0.1, "cap": 100}}, False),
+        ({"caps": {}}, False),  # which is told anyway
+    ],
+)
+def test_money_of_the_arms_that_others_may_spend_is_told(
+    start: Start, bundle: Bundle, tmp_path: Path, settings: dict[str, Any], *, told: bool
+) -> None:
+    experiment = trial(tmp_path, bundle.folder)
+    words = [line for line in start(experiment, **settings) if "users outside the test may use up" in line]
+    assert len(words) == told
+    assert not [line for line in start(experiment, 7.0, **settings) if "users outside the test may" in line]
+
+
+def test_what_was_spent_before_leaves_less_to_the_arms(
+    start: Start, ledger: Ledger, bundle: Bundle, tmp_path: Path
+) -> None:
+    """By a test before, that is: what the users outside have spent counts to their own cap."""
+    old = [OTHER_ARMS[0] | {"name": "a"}, OTHER_ARMS[1] | {"name": "b"}]
+    first = trial(tmp_path, bundle.folder, [{"day": 0, "coverage": 1.0}], old, name="first", start="2026-01-05")
+    caps = {"total": 5_000, "policy": 2_000}
+    with server(bundle, tmp_path / "ledger.db", clock=Days(-56), experiment=first, caps=caps) as client:
+        asked = [request(i, eligible=[1.5]) for i in range(20)]
+        assert client.post("/v1/decisions", json={"requests": asked}).status_code == 200
+        assert client.service.ledger.totals("coupons").arms["a"].reserved > 0
+    assert "users outside the test may use up" in start(trial(tmp_path, bundle.folder))[-1]
 
 
 def test_a_file_that_was_changed_by_hand_is_refused_before_anything(bundle: Bundle, tmp_path: Path) -> None:

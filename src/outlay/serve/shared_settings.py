@@ -13,6 +13,7 @@ All of it is one transaction: a start that is refused has changed nothing.
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from typing import Any
@@ -26,7 +27,7 @@ from outlay.serve.deciding.decider import POLICY, RANDOM
 from outlay.serve.deciding.loaded_bundle import LoadedBundle, check_money, register_bundle
 from outlay.serve.experiment.arms import ServedExperiment
 from outlay.serve.experiment.notes import check_experiment, other_live_experiments, record_experiment
-from outlay.serve.ledger.caps import CampaignConfig, Caps
+from outlay.serve.ledger.caps import CampaignConfig, Caps, Totals
 from outlay.serve.ledger.ledger import Ledger
 
 OWN = {"ledger_seconds", "limits"}  # settings that each server has for itself
@@ -67,7 +68,7 @@ def agree_settings(
         notices += register_bundle(ledger, loaded, config, now)
         if trial is not None:
             record_experiment(ledger, trial, now)
-            notices += _experiment_notices(trial, ledger.totals(loaded.campaign).caps, loaded, day)
+            notices += _experiment_notices(trial, ledger.totals(loaded.campaign), loaded, config, day)
         for other in other_live_experiments(ledger, loaded.campaign, None if trial is None else trial.name, day):
             notices.append(
                 f"the test {other.meta.name!r} of this ledger is not served: its users are treated like all others."
@@ -177,8 +178,11 @@ def _money(loaded: LoadedBundle, amount: int) -> str:
     return f"{loaded.money.units(amount):,.10g} {loaded.money.unit}"
 
 
-def _experiment_notices(trial: ServedExperiment, caps: Caps, loaded: LoadedBundle, day: int) -> list[str]:
+def _experiment_notices(
+    trial: ServedExperiment, totals: Totals, loaded: LoadedBundle, config: ServeConfig, day: int
+) -> list[str]:
     """Return what the operator should know of the test."""
+    caps = totals.caps
     meta, today = trial.experiment.meta, day - trial.first
     if today < 0:
         when = f"begins on {meta.start}: until then nobody is in it"
@@ -193,7 +197,21 @@ def _experiment_notices(trial: ServedExperiment, caps: Caps, loaded: LoadedBundl
             f"the arms may spend {_money(loaded, together)} together, and the total cap is "
             f"{_money(loaded, caps.total)}: one arm may use up the money of another."
         )
+    elif caps.total is not None and day < trial.end and _most(trial, totals, config) > caps.total:
+        notices.append(
+            f"users outside the test may use up money of its arms. The arms may spend {_money(loaded, together)} "
+            f"together, and the total cap of {_money(loaded, caps.total)} has no room beside them for what was spent "
+            "before and what the others may spend (caps.policy, random.cap)."
+        )
     return notices
+
+
+def _most(trial: ServedExperiment, totals: Totals, config: ServeConfig) -> float:
+    """Return the minor units that would be spent if all in and outside the test spent what they may; maybe inf."""
+    spenders = {*trial.budgets, POLICY, *([RANDOM] if config.random.share > 0 else [])}
+    most = {name: totals.caps.arms.get(name, math.inf) for name in spenders}
+    used = {name: tally.reserved + tally.settled for name, tally in totals.arms.items()}
+    return sum(max(most.get(name, 0), used.get(name, 0)) for name in most.keys() | used.keys())
 
 
 def _caps(loaded: LoadedBundle, config: ServeConfig) -> Caps:
