@@ -204,7 +204,7 @@ def test_a_client_that_goes_ends_its_requests(
     with socket.create_connection(place, timeout=PATIENCE) as client:
         client.sendall(b"GET /large HTTP/1.1\r\n\r\n" * 4)
         wait_until(lambda: any(len(each.pipeline) == 2 for each in connections.Connection.begun))
-        gone = next(iter(connections.Connection.begun))
+        gone: Any = next(iter(connections.Connection.begun))
     wait_until(lambda: gone not in connections.Connection.begun and cycles[1].disconnected)
     wait_until(lambda: not gone.tasks)
     assert [cycle.response_complete for cycle in cycles] == [True, False]
