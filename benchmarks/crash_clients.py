@@ -52,13 +52,13 @@ class Tally:
 
 
 def request(number: int) -> dict[str, Any]:
-    """Request `number`: whoever sends it, it is the same."""
+    """Return request `number`, which is the same for every client."""
     user = random.Random(number).randrange(REQUESTS // 3)
     return {"request_id": f"r{number}", "user_id": user, "features": STATES[number % len(STATES)]}
 
 
 def event(decision: dict[str, Any], rng: random.Random) -> dict[str, Any]:
-    """One of some events of a decision: whoever sends it, its value is the same."""
+    """Return one of a few events of a decision; each has the same value for every client."""
     kind, name = rng.choice(["redeemed", "redeemed", "refund", "active"]), rng.choice(["e1", "e2"])
     decision_id = decision["decision_id"]
     value = random.Random(decision_id + kind + name).randint(0, round(110 * decision["action"])) / 100

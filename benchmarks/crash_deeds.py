@@ -119,7 +119,7 @@ def token(stage: Stage) -> None:
     for given, expected in ((USE, 403), ("", 401), (ADMIN[:-1] + "x", 401)):
         status, answer = stage.admin("/v1/admin/caps", {"total": 10 * stage.cap}, given)
         if status != expected:
-            stage.game.complain(f"caps asked for with token {given!r}: {status} {answer}")
+            stage.game.complain(f"a change of caps with token {given!r}: {status} {answer}")
     for cap in (stage.cap - 100, stage.cap):
         status, answer = stage.admin("/v1/admin/caps", {"total": cap})
         if status != 200:

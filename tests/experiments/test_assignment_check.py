@@ -11,7 +11,7 @@ from outlay.core.errors import LogError
 from outlay.experiments.checks import check_assignment
 from outlay.experiments.design import Experiment
 from outlay.experiments.split import OUTSIDE, entries
-from outlay.experiments.words import Note, NoteKind
+from outlay.experiments.words import ExperimentNote, NoteKind
 from small_panels import START, opened
 
 USERS = [f"u{i}" for i in range(3000)]
@@ -27,7 +27,7 @@ def rows(experiment: Experiment, *, from_day: int | None = None, shift: int = 0)
     return pa.table({"user": np.array(USERS)[kept], "arm": names[arm[kept]], "day": days, "marker": marker})
 
 
-def checked(experiment: Experiment, log: pa.Table) -> list[Note]:
+def checked(experiment: Experiment, log: pa.Table) -> list[ExperimentNote]:
     run = opened(log)
     run("CREATE VIEW test_rows AS SELECT * FROM log")
     return check_assignment(run, experiment)

@@ -12,7 +12,7 @@ from scipy import stats
 
 from outlay.experiments.lift import Lift, Withheld, lift, needed_pairs, sample_ratio, skewness
 from outlay.experiments.moments import Metric, UserMoments, pooled
-from outlay.experiments.words import Note, NoteKind
+from outlay.experiments.words import ExperimentNote, NoteKind
 
 Change = Callable[[NDArray[np.float64]], NDArray[np.float64]]
 NAMES = ("active", "cost", "active_before", "cost_before")
@@ -128,7 +128,9 @@ def test_a_holdout_that_costs_nothing_has_no_relative_cost() -> None:
         (ACTIVE, lambda x: x[:10], NoteKind.FEW_UNITS(count=10, units="users", needed=30)),
     ],
 )
-def test_what_cannot_be_told_is_withheld_with_the_reason(metric: Metric, change: Change, reason: Note) -> None:
+def test_what_cannot_be_told_is_withheld_with_the_reason(
+    metric: Metric, change: Change, reason: ExperimentNote
+) -> None:
     found = lift(metric, moments(change(draw())), moments(change(draw(seed=1))), 0.95)
     assert isinstance(found, Withheld)
     assert found.reason == reason

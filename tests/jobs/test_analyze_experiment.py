@@ -20,7 +20,7 @@ from outlay.experiments.design import Experiment
 from outlay.experiments.lift import Lift
 from outlay.experiments.results import Analysis
 from outlay.experiments.split import assign
-from outlay.experiments.words import Note, NoteKind
+from outlay.experiments.words import ExperimentNote, NoteKind
 from outlay.jobs.analyze_experiment import analyze_experiment
 from small_panels import START, experiment, panel, written
 
@@ -33,7 +33,7 @@ def active(result: Analysis) -> Lift:
     return found
 
 
-def of_kind(result: Analysis, kind: NoteKind) -> list[Note]:
+def of_kind(result: Analysis, kind: NoteKind) -> list[ExperimentNote]:
     return [note for note in result.notes if note.kind is kind]
 
 

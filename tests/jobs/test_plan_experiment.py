@@ -16,7 +16,7 @@ from outlay.core.campaign import Campaign
 from outlay.core.errors import BundleError, OutlayError
 from outlay.experiments.design import Experiment
 from outlay.experiments.planning import measure_past
-from outlay.experiments.words import Note, NoteKind
+from outlay.experiments.words import ExperimentNote, NoteKind
 from outlay.jobs.plan_experiment import PlanResult, plan_experiment
 
 USERS, DAYS = 300, 28
@@ -44,7 +44,7 @@ def plan(campaign: Path, out: Path, content: dict[str, Any], **options: Any) -> 
     return plan_experiment(content, campaign, out / "experiment.toml", **{"today": BEFORE_START, **options})
 
 
-def of_kind(found: PlanResult, *kinds: NoteKind) -> list[Note]:
+def of_kind(found: PlanResult, *kinds: NoteKind) -> list[ExperimentNote]:
     return [note for note in found.notes if note.kind in kinds]
 
 

@@ -197,17 +197,17 @@ def _solved(pool: list[MeasuredPolicy], margin: Vector, context: RunContext) -> 
     return solution.weights if solution.feasible else None
 
 
+def _best_keeping(pool: list[MeasuredPolicy], margin: Vector, context: RunContext) -> Vector | None:
+    """All weight on the best policy that keeps the limits with its margins `[k, m]`; None if none does."""
+    values, limits = to_solve(pool), np.array([b.sign * b.limit for b in context.campaign.budgets])
+    keeps = ((values[:, 1:] + margin - limits) / context.scale <= FEASIBLE).all(axis=1)
+    return np.eye(len(pool))[np.where(keeps, values[:, 0], -np.inf).argmax()] if keeps.any() else None
+
+
 def _best_alone(pool: list[MeasuredPolicy], margin: Vector, context: RunContext) -> Vector | None:
     """All weight on the best policy that keeps the limits: with the margins if one does, else without."""
-    values = to_solve(pool)
-    limits = np.array([b.sign * b.limit for b in context.campaign.budgets])
-    for raised in (margin, 0 * margin):
-        keeps = ((values[:, 1:] + raised - limits) / context.scale <= FEASIBLE).all(axis=1)
-        if keeps.any():
-            one = np.zeros(len(pool))
-            one[np.where(keeps, values[:, 0], -np.inf).argmax()] = 1
-            return one
-    return None
+    kept = _best_keeping(pool, margin, context)
+    return kept if kept is not None else _best_keeping(pool, 0 * margin, context)
 
 
 def best(policies: Sequence[MeasuredPolicy], context: RunContext, alone: bool = False) -> SolvedMixture | None:
@@ -272,12 +272,10 @@ def _one_first(policies: list[MeasuredPolicy], mixture: SolvedMixture, context: 
     """The best single policy that keeps the limits with its margins, unless the mixture is better by more than luck."""
     pool = [each for each in policies if each.withheld is None]
     margin = margins_of(pool, context)
-    limits = np.array([b.sign * b.limit for b in context.campaign.budgets])
-    keeps = ((to_solve(pool)[:, 1:] + margin - limits) / context.scale <= FEASIBLE).all(axis=1)
-    if not keeps.any():
+    one = _best_keeping(pool, margin, context) if pool else None
+    if one is None:
         return mixture
-    place = int(np.where(keeps, [each.objective for each in pool], -np.inf).argmax())
-    single = SolvedMixture(pool, np.eye(len(pool))[place], margin)
+    single = SolvedMixture(pool, one, margin)
     return mixture if _better(mixture, single, LUCK) else single
 
 

@@ -14,7 +14,7 @@ from outlay.core.errors import OutlayError
 if TYPE_CHECKING:
     from outlay.experiments.lift import ArmDifference, Lift, Withheld
     from outlay.experiments.results import Analysis, ArmComparison, RatioCheck
-    from outlay.experiments.words import Note
+    from outlay.experiments.words import ExperimentNote
 
 
 def analyze(
@@ -95,7 +95,7 @@ def say(text: str) -> None:
     stdout.print(text, markup=False, highlight=False)
 
 
-def show_notes(notes: Iterable[Note]) -> None:
+def show_notes(notes: Iterable[ExperimentNote]) -> None:
     """Print notes beside the results."""
     for note in notes:
         stderr.print(f"note: {note.words}", markup=False, highlight=False, soft_wrap=True)

@@ -49,7 +49,7 @@ from outlay.experiments.results import (
 )
 from outlay.experiments.sequential import obrien_fleming, sequence_half_width, spending_bounds, tuned_rho
 from outlay.experiments.sums import DailySums
-from outlay.experiments.words import Note, NoteKind, verdict
+from outlay.experiments.words import ExperimentNote, NoteKind, verdict
 from outlay.ops.intervals import quantile, student
 
 ESTIMATES = "Give RUN/estimates.json, or what outlay evaluate --json printed"
@@ -244,7 +244,7 @@ def _detectable(experiment: Experiment, main: Lift | Withheld) -> float | None:
     return errors * main.std_error / main.control
 
 
-def _blocked(look: _Look, main: Lift | Withheld, ratios: Sequence[RatioCheck]) -> list[Note]:
+def _blocked(look: _Look, main: Lift | Withheld, ratios: Sequence[RatioCheck]) -> list[ExperimentNote]:
     """Why the arm cannot be compared with the control."""
     names = look.experiment.control.name, look.arm.name
     empty = [name for name, part in zip(names, look.after(look.day), strict=True) if part.users == 0]
@@ -304,7 +304,7 @@ def read_promises(files: Mapping[str, Path], analysis: Analysis, money: str | No
 
 def promise_notes(
     files: Mapping[str, Path], found: Sequence[Promise], sums: DailySums, experiment: Experiment
-) -> list[Note]:
+) -> list[ExperimentNote]:
     """Why promises may differ from what happened, or cannot be compared with it."""
     compared = {promise.arm for promise in found}
     notes = [NoteKind.NO_COMMON_TOTAL(arm=arm) for arm in files if arm not in compared]

@@ -56,7 +56,7 @@ from outlay.experiments.moments import FIRST_WEEK, SINCE, Metric, UserMoments
 from outlay.experiments.results import Change, LateOutcomes, PlannedDecision, RatioCheck
 from outlay.experiments.split import OUTSIDE, entries
 from outlay.experiments.sums import UNSEEN, DailySums
-from outlay.experiments.words import Note, NoteKind, spans
+from outlay.experiments.words import ExperimentNote, NoteKind, spans
 
 Counts = NDArray[np.int64]
 
@@ -112,7 +112,7 @@ def _ratio_checks(
         )
 
 
-def ratio_reasons(checks: Sequence[RatioCheck], experiment: Experiment, place: int) -> list[Note]:
+def ratio_reasons(checks: Sequence[RatioCheck], experiment: Experiment, place: int) -> list[ExperimentNote]:
     """Why the arm at `place` gets no verdict, by the checks that failed; empty if none did."""
     arm, control = experiment.arms[place], experiment.control
     units = "users" if experiment.meta.cluster is None else "clusters"
@@ -140,7 +140,7 @@ def _chance(p_value: float) -> str:
     return f"chance does this in 1 of {often:,.0f} tests" if often < RAREST else "not by chance"
 
 
-def log_reasons(sums: DailySums, experiment: Experiment, day: int) -> list[Note]:
+def log_reasons(sums: DailySums, experiment: Experiment, day: int) -> list[ExperimentNote]:
     """Why the log allows no verdict after `day` days."""
     sums, reasons = sums.people or sums, []
     if days := _unrecorded(sums, experiment, day):
@@ -151,7 +151,7 @@ def log_reasons(sums: DailySums, experiment: Experiment, day: int) -> list[Note]
     return reasons
 
 
-def log_notes(sums: DailySums, experiment: Experiment, day: int, money: str | None) -> list[Note]:
+def log_notes(sums: DailySums, experiment: Experiment, day: int, money: str | None) -> list[ExperimentNote]:
     """What a reader should know about the log.
 
     Args:
@@ -195,7 +195,7 @@ def _filled(sums: DailySums, day: int) -> float:
     return float(sums.shown[:day].sum() / max(inside.sum(), 1))
 
 
-def check_assignment(run: Run, experiment: Experiment) -> list[Note]:
+def check_assignment(run: Run, experiment: Experiment) -> list[ExperimentNote]:
     """Compare a sample of users with the arms that the file draws; return notes about who assigned them.
 
     Reads the view `test_rows` that `read_sums` made.
@@ -346,7 +346,7 @@ def _error(control: UserMoments, arm: UserMoments, scales: Sequence[NDArray[np.f
     return max(own, common) if cautious else own
 
 
-def contradictions(metric: str, decisions: Sequence[PlannedDecision], change: Change | None) -> list[Note]:
+def contradictions(metric: str, decisions: Sequence[PlannedDecision], change: Change | None) -> list[ExperimentNote]:
     """Why a crossed bound should not be acted upon: what it showed did not last. Empty if it did.
 
     Args:

@@ -32,7 +32,7 @@ from itertools import combinations_with_replacement
 from scipy.special import ndtr, ndtri, stdtr
 
 from outlay.experiments.moments import Metric, UserMoments, pooled
-from outlay.experiments.words import Note, NoteKind
+from outlay.experiments.words import ExperimentNote, NoteKind
 from outlay.ops.intervals import quantile, student
 
 LEAST_USERS = 30  # of an arm: with fewer, a normal interval is not reliable
@@ -130,7 +130,7 @@ class Withheld:
     """A metric that cannot be compared, and why."""
 
     metric: str
-    reason: Note
+    reason: ExperimentNote
 
 
 @dataclass(frozen=True)
@@ -258,7 +258,7 @@ def sample_ratio(control: int, treatment: int, planned: float) -> float:
     return float(2 * ndtr(-apart / math.sqrt(n * share * (1 - share))))
 
 
-def _why_not(metric: Metric, control: UserMoments, treatment: UserMoments) -> Note | None:
+def _why_not(metric: Metric, control: UserMoments, treatment: UserMoments) -> ExperimentNote | None:
     arms = control, treatment
     least = min(control.users, treatment.users)
     needed, units = (LEAST_CLUSTERS, "clusters") if control.clustered else (LEAST_USERS, "users")

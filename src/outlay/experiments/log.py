@@ -15,7 +15,7 @@ from typing import Any
 from outlay.core.errors import LogError, OutlayError, nearest
 from outlay.experiments.design import Experiment
 from outlay.experiments.moments import BEFORE, Metric
-from outlay.experiments.words import Note, NoteKind
+from outlay.experiments.words import ExperimentNote, NoteKind
 from outlay.logs.reading import literal
 from outlay.logs.source import WHOLE, Source, Term
 
@@ -451,7 +451,7 @@ def read_assigned(source: Source, path: Path, *, daily: bool) -> str:
     return "assigned"
 
 
-def list_notes(source: Source, assigned: str | None) -> list[Note]:
+def list_notes(source: Source, assigned: str | None) -> list[ExperimentNote]:
     """Note how the list of assigned users and the log differ. Reads `all_rows`.
 
     Raises:

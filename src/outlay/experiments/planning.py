@@ -25,7 +25,7 @@ from outlay.experiments.lift import LEAST_CLUSTERS, MOST_SKEWED, skewness
 from outlay.experiments.log import LARGEST, canonical_sql
 from outlay.experiments.moments import BEFORE, USERS, Metric, UserMoments
 from outlay.experiments.power import DesignEffect
-from outlay.experiments.words import Note, NoteKind, spans
+from outlay.experiments.words import ExperimentNote, NoteKind, spans
 from outlay.logs.roles import Log, open_log
 
 ELIGIBLE_KEY, CLUSTER_KEY = "eligible", "cluster"
@@ -54,7 +54,7 @@ class PastLog:
     before: int
     log_days: int
     actions: tuple[float, ...]
-    notes: tuple[Note, ...]
+    notes: tuple[ExperimentNote, ...]
     clusters: UserMoments | None = None
 
 
@@ -197,7 +197,7 @@ def _refuse_wrong_rows(log: Log, kept: str) -> None:
         raise LogError(found, file=campaign.source, where="log.user, log.time", way_out=way_out)
 
 
-def _log_notes(log: Log, first: int, last: int) -> list[Note]:
+def _log_notes(log: Log, first: int, last: int) -> list[ExperimentNote]:
     """Note days without a row of any user, from the first day to the last, and money below 0."""
     empty = log.source.run(
         f'SELECT day FROM range({first}, {last + 1}) AS days(day) ANTI JOIN roles ON "time" = day ORDER BY day'
@@ -270,7 +270,7 @@ def plan_notes(
     past: PastLog,
     ramp: Sequence[RampDay],
     today: datetime.date,
-) -> list[Note]:
+) -> list[ExperimentNote]:
     """The notes on a plan.
 
     Args:
@@ -293,7 +293,7 @@ def plan_notes(
 
 def cluster_notes(
     experiment: Experiment, campaign: Campaign, drawn: DesignEffect | None, shares: Sequence[float]
-) -> list[Note]:
+) -> list[ExperimentNote]:
     """Notes about clusters.
 
     Args:
@@ -316,7 +316,7 @@ def cluster_notes(
     return notes
 
 
-def _about_the_start(experiment: Experiment, today: datetime.date) -> list[Note]:
+def _about_the_start(experiment: Experiment, today: datetime.date) -> list[ExperimentNote]:
     start = experiment.meta.start
     if start > today:
         return []
@@ -324,7 +324,7 @@ def _about_the_start(experiment: Experiment, today: datetime.date) -> list[Note]
     return [NoteKind.LIVE(when=when)]
 
 
-def _about_arms(experiment: Experiment) -> list[Note]:
+def _about_arms(experiment: Experiment) -> list[ExperimentNote]:
     if all(arm.kind == "holdout" for arm in experiment.arms):
         return [NoteKind.NOTHING_GIVEN()]
     if experiment.control.kind == "holdout":
@@ -332,8 +332,10 @@ def _about_arms(experiment: Experiment) -> list[Note]:
     return []
 
 
-def _about_money(experiment: Experiment, campaign: Campaign, past: PastLog, full: Sequence[int]) -> list[Note]:
-    notes: list[Note] = []
+def _about_money(
+    experiment: Experiment, campaign: Campaign, past: PastLog, full: Sequence[int]
+) -> list[ExperimentNote]:
+    notes: list[ExperimentNote] = []
     per_user = {arm.name: arm.budget / arm.share for arm in experiment.arms if arm.budget is not None}
     if max(per_user.values(), default=0) > min(per_user.values(), default=0) * (1 + EQUAL):
         most, least = (pick(per_user, key=lambda name: per_user[name]) for pick in (max, min))
@@ -350,8 +352,8 @@ def _about_money(experiment: Experiment, campaign: Campaign, past: PastLog, full
     return notes
 
 
-def _about_days(experiment: Experiment, past: PastLog, ramp: Sequence[RampDay]) -> list[Note]:
-    notes: list[Note] = []
+def _about_days(experiment: Experiment, past: PastLog, ramp: Sequence[RampDay]) -> list[ExperimentNote]:
+    notes: list[ExperimentNote] = []
     meta, growth = experiment.meta, experiment.last_growth
     if growth:
         notes.append(NoteKind.RAMP_ENDS(growth=growth, days=past.days))
@@ -372,7 +374,9 @@ def _about_days(experiment: Experiment, past: PastLog, ramp: Sequence[RampDay]) 
     return notes
 
 
-def _about_metrics(experiment: Experiment, metrics: Sequence[Metric], past: PastLog, full: Sequence[int]) -> list[Note]:
+def _about_metrics(
+    experiment: Experiment, metrics: Sequence[Metric], past: PastLog, full: Sequence[int]
+) -> list[ExperimentNote]:
     notes = [
         NoteKind.CONSTANT_GUARDRAIL(metric=metric.name) for metric in metrics[1:] if past.moments.is_constant(metric)
     ]

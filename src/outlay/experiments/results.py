@@ -14,7 +14,7 @@ from outlay.core.errors import OutlayError
 from outlay.core.wording import days
 from outlay.experiments.design import WEEK, Experiment
 from outlay.experiments.lift import ArmDifference, IntervalEstimate, Lift, Withheld
-from outlay.experiments.words import Note, NoteKind
+from outlay.experiments.words import ExperimentNote, NoteKind
 
 # What a comparison came to. blocked: the arms cannot be compared; better, worse: a planned decision crossed its bound;
 # undecided: the test is over and none did; harm: before the end, the interval that holds on any day shows that the
@@ -243,7 +243,7 @@ class ArmComparison:
     courses: list[Course]
     segments: list[Segment]
     detectable: float | None
-    blocked: list[Note]
+    blocked: list[ExperimentNote]
 
     @property
     def outcome(self) -> Outcome | None:
@@ -375,7 +375,7 @@ class LateOutcomes:
                 f"been collected until {self.due(day)}.",
             )
 
-    def notes(self) -> list[Note]:
+    def notes(self) -> list[ExperimentNote]:
         """What was left out, and when the verdict is due."""
         if self.ripe == self.planned:
             return []
@@ -422,7 +422,7 @@ class Analysis:
     comparisons: list[ArmComparison]
     verdict: str = ""
     promised: tuple[Promise, ...] = ()
-    notes: tuple[Note, ...] = ()
+    notes: tuple[ExperimentNote, ...] = ()
     late: LateOutcomes | None = None
 
     @property

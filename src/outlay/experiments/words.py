@@ -186,13 +186,13 @@ class NoteKind(Enum):
         """`thin last day`: as files and `--json` call it."""
         return self.name.lower().replace("_", " ")
 
-    def __call__(self, **figures: str | int | float) -> Note:
+    def __call__(self, **figures: str | int | float) -> ExperimentNote:
         """A note of this kind."""
-        return Note(self, figures)
+        return ExperimentNote(self, figures)
 
 
 @dataclass(frozen=True)
-class Note:
+class ExperimentNote:
     """One note or reason.
 
     Attributes:

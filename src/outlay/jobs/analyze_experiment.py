@@ -31,7 +31,7 @@ from outlay.experiments.log import (
 from outlay.experiments.moments import Metric
 from outlay.experiments.results import Analysis, ArmState, LateOutcomes
 from outlay.experiments.sums import DailySums, cluster_sums, read_sums
-from outlay.experiments.words import Note, NoteKind
+from outlay.experiments.words import ExperimentNote, NoteKind
 from outlay.logs.source import open_source
 
 ROUNDING = 1e-9  # of a budget
@@ -119,7 +119,7 @@ class _Read:
     metrics: Sequence[Metric]
     eligible: bool
     late: LateOutcomes | None
-    notes: Sequence[Note]
+    notes: Sequence[ExperimentNote]
 
 
 def _check_day(day: int | None, experiment: Experiment) -> None:
@@ -192,7 +192,7 @@ def _delayed(log: Path, campaign: Campaign | str | Path | None) -> Campaign | No
     return found if found.log.delays or found.log.as_of is not None else None
 
 
-def _unseen(read: _Read, experiment: Experiment, look: int) -> list[Note]:
+def _unseen(read: _Read, experiment: Experiment, look: int) -> list[ExperimentNote]:
     """What the analysis does without."""
     notes = []
     if read.sums.people is not None:
@@ -220,7 +220,7 @@ def _at_once(experiment: Experiment) -> Experiment:
     return experiment.model_copy(update={"ramp": (RampStep(day=0, coverage=experiment.ramp[-1].coverage),)})
 
 
-def _look_notes(read: _Read, experiment: Experiment, look: int, *, chosen: bool) -> list[Note]:
+def _look_notes(read: _Read, experiment: Experiment, look: int, *, chosen: bool) -> list[ExperimentNote]:
     """What to know about the day of the look; `chosen`: the caller gave it."""
     sums, days, notes = read.sums, experiment.meta.days, []
     if sums.beyond:
@@ -236,7 +236,7 @@ def _look_notes(read: _Read, experiment: Experiment, look: int, *, chosen: bool)
     return notes
 
 
-def _overspent(arms: Sequence[ArmState]) -> list[Note]:
+def _overspent(arms: Sequence[ArmState]) -> list[ExperimentNote]:
     return [
         NoteKind.OVERSPENT(arm=arm.name, spent=arm.spent, budget=arm.budget)
         for arm in arms

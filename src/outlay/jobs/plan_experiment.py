@@ -25,7 +25,7 @@ from outlay.experiments.moments import Metric
 from outlay.experiments.planning import PastLog, RampDay, cluster_notes, known_metrics, measure_past, plan_notes
 from outlay.experiments.power import Asked, DesignEffect, Power, design_effect, guardrail_alpha, last_alpha, solve
 from outlay.experiments.split import expected_users
-from outlay.experiments.words import Note
+from outlay.experiments.words import ExperimentNote
 
 SAME = 1e-6  # actions that differ by less are one
 NEAREST = 8  # actions that an error names
@@ -59,7 +59,7 @@ class PlanResult:
     guardrail_alpha: float
     ramp: tuple[RampDay, ...]
     powers: tuple[Power, ...]
-    notes: tuple[Note, ...]
+    notes: tuple[ExperimentNote, ...]
     design: DesignEffect | None = None
 
     def to_dict(self) -> dict[str, Any]:
