@@ -158,10 +158,14 @@ def ground(setting: str) -> Ground:
         policies: dict[str, tuple[tuple[Policy, ...], tuple[float, ...]]] = {
             name: ((policy,), (1.0,))
             for name, policy in {
-                "always 2": always(2.0), "always 5": always(5.0), "habit rule": habit_rule, "tree": tree,
-                "linear": one_day, "softened": softened(one_day),
+                "always 2": always(2.0),
+                "always 5": always(5.0),
+                "habit rule": habit_rule,
+                "tree": tree,
+                "linear": one_day,
+                "softened": softened(one_day),
             }.items()
-        }  # fmt: skip
+        }
         outlay.train(path, folder / "run", oracle="bcq")
         bundle = load_bundle(folder / "run" / "bundle")
         parts = tuple(member(bundle, i) for i in range(len(bundle.members)))
@@ -185,8 +189,9 @@ def one_log(at: Ground, users: int, seed: int) -> Iterator[Answer]:
         seen = reproduces(observe(measure.panel, days=measure.days), old.fitted)
         told: dict[str, PolicyEstimates] = {}
         for name, (parts, weights) in at.policies.items():
-            subject = EvaluatedPolicy(name, name, tuple(np.asarray(part(log)) for part in parts), np.array(weights),
-                              (0,) * len(parts), name)  # fmt: skip
+            subject = EvaluatedPolicy(
+                name, name, tuple(np.asarray(part(log)) for part in parts), np.array(weights), (0,) * len(parts), name
+            )
             each = estimate_policy(measure, subject, propensity, estimators=ESTIMATORS[: 2 if seed % FIFTH else 3])
             balance = measure.state.balance(propensity)
             told[name] = Checks.of(each, seen, None, measure.state.markov_check, balance).with_cautions(each)
@@ -204,8 +209,20 @@ def answers_of(
     """The numbers of a policy that are windows of days whose truth is known."""
     for e in found:
         if e.estimator == "fqe" and "@" in e.target and e.target in truth:
-            yield Answer(at.setting, users, seed, policy, e.target, truth[e.target], abs(at.truth["old"][e.target]),
-                         e.value, e.low, e.high, e.recommended, e.withheld or e.caution)  # fmt: skip
+            yield Answer(
+                at.setting,
+                users,
+                seed,
+                policy,
+                e.target,
+                truth[e.target],
+                abs(at.truth["old"][e.target]),
+                e.value,
+                e.low,
+                e.high,
+                e.recommended,
+                e.withheld or e.caution,
+            )
 
 
 def holds(a: Answer) -> bool:
@@ -222,8 +239,11 @@ def summary(answers: Sequence[Answer]) -> str:
     for setting, users in dict.fromkeys((a.setting, a.users) for a in answers):
         cell = [a for a in answers if (a.setting, a.users) == (setting, users)]
         logs = len({a.seed for a in cell})
-        for name, kind in (("values", lambda p: "−" not in p), ("less old", lambda p: p.endswith("− old")),
-                           ("less another", lambda p: "−" in p and not p.endswith("− old"))):  # fmt: skip
+        for name, kind in (
+            ("values", lambda p: "−" not in p),
+            ("less old", lambda p: p.endswith("− old")),
+            ("less another", lambda p: "−" in p and not p.endswith("− old")),
+        ):
             for target in ("reward@1", "reward@7", "coupon_cost@7"):
                 some = [a for a in cell if kind(a.policy) and a.target == target]
                 relied = [a for a in some if a.recommended]

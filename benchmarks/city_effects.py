@@ -194,8 +194,11 @@ def main() -> None:
                 later = np.asarray(told.q, np.float64)[..., :2] - (1 - city.gamma) * day
                 share, alone = exact.captured(day, later).mean(), exact.captured(day, exact.later).mean()
                 known = exact.explained(exact.day, day), exact.explained(exact.later, later)
-                print(f"| {asked.setting} | {asked.users:,} | {seed} | {learner} | {share:.2f} | {alone:.2f} "
-                      f"| {known[0]:.2f} | {known[1]:.2f} | {seconds:.0f} |", flush=True)  # fmt: skip
+                print(
+                    f"| {asked.setting} | {asked.users:,} | {seed} | {learner} | {share:.2f} | {alone:.2f} "
+                    f"| {known[0]:.2f} | {known[1]:.2f} | {seconds:.0f} |",
+                    flush=True,
+                )
 
 
 def _parts(truth: CityTruth, prob: Floats, value: Floats) -> Iterator[tuple[Floats, Floats]]:

@@ -123,8 +123,11 @@ def main() -> None:
                     true, margin, idle = (
                         ", ".join(f"{x:.1%}" for x in row[name]) for name in ("true", "margin", "idle")
                     )
-                    print(f"| {budgets} | {seed} | {row['added']} | {row['reward']:.4f} | {true} | {margin} | {idle} "
-                          f"| {100 * row['gap']:.1f} ± {100 * row['gap_error']:.1f} |", flush=True)  # fmt: skip
+                    print(
+                        f"| {budgets} | {seed} | {row['added']} | {row['reward']:.4f} | {true} | {margin} | {idle} "
+                        f"| {100 * row['gap']:.1f} ± {100 * row['gap_error']:.1f} |",
+                        flush=True,
+                    )
                     OUT.write_text(json.dumps(rows, indent=1))
 
 

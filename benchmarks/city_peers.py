@@ -108,9 +108,17 @@ def write_log(data: Transitions, path: Path) -> None:
     for days in LABELS:
         having, label = k_day_labels(data, days, rows)
         labels |= {f"rows_{days}": np.searchsorted(rows, having), f"label_{days}": label[:, :2]}
-    np.savez(path, codes=codes, numbers=numbers, sizes=np.array(data.schema.sizes), action=data.action[rows],
-             outcome=data.outcome[rows], timeout=np.asarray(data.next_row[rows]) < 0,
-             discount=data.campaign.meta.discount, **labels)  # fmt: skip
+    np.savez(
+        path,
+        codes=codes,
+        numbers=numbers,
+        sizes=np.array(data.schema.sizes),
+        action=data.action[rows],
+        outcome=data.outcome[rows],
+        timeout=np.asarray(data.next_row[rows]) < 0,
+        discount=data.campaign.meta.discount,
+        **labels,
+    )
 
 
 def spender(data: Transitions) -> Callable[[Actions], float]:

@@ -168,16 +168,20 @@ def learned(method: str, data: Transitions, seed: int, folder: Path) -> Learned:
 
 def table(results: list[Result]) -> str:
     """Captured share over budgets and logs, in Markdown."""
-    lines = ["| setting | method | logs | captured share, median | worst tenth | least | spent, median | seconds |",
-             "|---|---|---|---|---|---|---|---|"]  # fmt: skip
+    lines = [
+        "| setting | method | logs | captured share, median | worst tenth | least | spent, median | seconds |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
     for setting, method in dict.fromkeys((r.setting, r.method) for r in results):
         mine = [r for r in results if (r.setting, r.method) == (setting, method)]
         share = np.array([s for r in mine for s in r.share])
         share = share[np.isfinite(share)]
         spent = 1 + np.nanmedian([s for r in mine for s in r.spend])
         seconds = np.median([r.seconds for r in mine])
-        lines.append(f"| {setting} | {method} | {len(mine)} | {np.median(share):.2f} | {np.quantile(share, 0.1):.2f} "
-                     f"| {share.min():.2f} | {spent:.0%} | {seconds:.0f} |")  # fmt: skip
+        lines.append(
+            f"| {setting} | {method} | {len(mine)} | {np.median(share):.2f} | {np.quantile(share, 0.1):.2f} "
+            f"| {share.min():.2f} | {spent:.0%} | {seconds:.0f} |"
+        )
     return "\n".join(lines)
 
 

@@ -103,8 +103,10 @@ def main() -> None:
         begun = time.perf_counter()
         train_networks(spec, spec.open().training, 2, False, silent)
         killer.join()
-        print(f"a worker was killed 5 s after the checkpoint at step {kept[0]}; all {told(spec)[0]} steps took "
-              f"{time.perf_counter() - begun:.0f} s with the start of the workers, twice")  # fmt: skip
+        print(
+            f"a worker was killed 5 s after the checkpoint at step {kept[0]}; all {told(spec)[0]} steps took "
+            f"{time.perf_counter() - begun:.0f} s with the start of the workers, twice"
+        )
 
 
 if __name__ == "__main__":

@@ -110,8 +110,10 @@ def curve(
     folder = run.folder.parent / "all"
     write_bundle(folder, stored.spec(np.full(count, 1 / count), run.campaign, run.data()))
     bundle = outlay.load_bundle(folder)
-    true = {(int(fold), float(price[0])): measure(model, bundle.member_actions(i, codes, numbers))[1]
-            for i, (fold, price) in enumerate(zip(stored.fold, stored.multiplier, strict=True))}  # fmt: skip
+    true = {
+        (int(fold), float(price[0])): measure(model, bundle.member_actions(i, codes, numbers))[1]
+        for i, (fold, price) in enumerate(zip(stored.fold, stored.multiplier, strict=True))
+    }
     first = outlay.frontier(run)
     budgets = np.linspace(first.least, first.most, BUDGETS)[1:]  # the least itself is at the edge of what can be solved
     points = [point for point in outlay.frontier(run, budgets=budgets.tolist()).requested if point.certified]
@@ -140,20 +142,28 @@ def main() -> None:
     over = sum(r.spend > r.limit for r in certified)
     allowed = 0.05 + 2 * np.sqrt(0.05 * 0.95 / n)
     margin, lost = np.array([[1 - r.spend / r.limit, 1 - r.reward / r.optimum] for r in results]).T
-    print(f"{options.processes} processes, {platform.machine()}; {n} campaigns of {options.users:,} users, "
-          f"folds {options.folds or 'by default'}\n")  # fmt: skip
+    print(
+        f"{options.processes} processes, {platform.machine()}; {n} campaigns of {options.users:,} users, "
+        f"folds {options.folds or 'by default'}\n"
+    )
     print("| | |\n|---|---|")
     print(f"| certified | {len(certified) / n:.1%} (wanted: 80% at least) |")
     print(f"| certified and truly over | {over / n:.1%} ({over} of {n}; {allowed:.1%} may be) |")
-    print(f"| spend left to the margin, median (5% to 95%) | {np.median(margin):.1%} "
-          f"({np.quantile(margin, 0.05):.1%} to {np.quantile(margin, 0.95):.1%}) |")  # fmt: skip
-    print(f"| reward below the optimum at the limit, median (95%) | {np.median(lost):.2%} "
-          f"({np.quantile(lost, 0.95):.2%}) |")  # fmt: skip
+    print(
+        f"| spend left to the margin, median (5% to 95%) | {np.median(margin):.1%} "
+        f"({np.quantile(margin, 0.05):.1%} to {np.quantile(margin, 0.95):.1%}) |"
+    )
+    print(
+        f"| reward below the optimum at the limit, median (95%) | {np.median(lost):.2%} "
+        f"({np.quantile(lost, 0.95):.2%}) |"
+    )
     share = np.mean([r.curve_certified for r in results]) / (BUDGETS - 1)
     print(f"| budgets of the curve that are certified | {share:.1%} |")
     print(f"| of those left unspent, median | {np.nanmedian([r.curve_unspent for r in results]):.1%} |")
-    print(f"| campaigns with some certified budget of the curve truly over | "
-          f"{np.mean([r.curve_over > 0 for r in results]):.1%} |")  # fmt: skip
+    print(
+        f"| campaigns with some certified budget of the curve truly over | "
+        f"{np.mean([r.curve_over > 0 for r in results]):.1%} |"
+    )
     OUT.mkdir(exist_ok=True)
     (OUT / "evaluation_certificate.json").write_text(json.dumps([asdict(r) for r in results], indent=1))
 

@@ -127,8 +127,9 @@ def _answers(
 ) -> Iterator[Answer]:
     for e in found:
         if e.target in truth:
-            yield Answer(kind, users, policy, e.estimator, e.target, truth[e.target], e.value, e.low, e.high,
-                         e.recommended)  # fmt: skip
+            yield Answer(
+                kind, users, policy, e.estimator, e.target, truth[e.target], e.value, e.low, e.high, e.recommended
+            )
 
 
 def summary(answers: Sequence[Answer]) -> str:
@@ -142,8 +143,12 @@ def summary(answers: Sequence[Answer]) -> str:
         for group in dict.fromkeys(groups.values()):
             cells = []
             for name in names:
-                some = [a for a in answers if (a.kind, a.users, a.policy, a.estimator) == (kind, users, policy, name)
-                        and groups[a.target] == group]  # fmt: skip
+                some = [
+                    a
+                    for a in answers
+                    if (a.kind, a.users, a.policy, a.estimator) == (kind, users, policy, name)
+                    and groups[a.target] == group
+                ]
                 relied = [a for a in some if a.recommended]
                 share = len(relied) / max(1, len(some))
                 cells.append(f"{covered(relied)} ({share:.0%})" if share >= LEAST_SHARE else "–")
@@ -160,8 +165,12 @@ def failures(answers: Sequence[Answer]) -> str:
         for days in DAYS[1:]:
             cells = []
             for name in names:
-                some = [a for a in answers if (a.kind, a.users, a.policy, a.estimator, a.target)
-                        == (kind, users, policy, name, f"reward@{days}")]  # fmt: skip
+                some = [
+                    a
+                    for a in answers
+                    if (a.kind, a.users, a.policy, a.estimator, a.target)
+                    == (kind, users, policy, name, f"reward@{days}")
+                ]
                 given = [a for a in some if a.value is not None and a.low is not None and a.high is not None]
                 if len(given) < LEAST_SHARE * len(some):
                     cells.append(f"withheld ({1 - len(given) / max(1, len(some)):.0%})")

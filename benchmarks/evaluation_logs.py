@@ -122,12 +122,15 @@ class World:
             terminal=np.zeros(len(rows), np.bool_),
             propensity=self.behaviour[flat].astype(np.float32),
             state=flat[0].astype(np.uint16),
-            states=States(np.arange(states, dtype=np.int32)[:, None], np.zeros((states, 0), np.float32),
-                          np.ones((states, actions), np.bool_)),
+            states=States(
+                np.arange(states, dtype=np.int32)[:, None],
+                np.zeros((states, 0), np.float32),
+                np.ones((states, actions), np.bool_),
+            ),
             code_columns=(),
             number_columns=np.zeros((len(rows), 0), np.float32),
             eligible=None,
-        )  # fmt: skip
+        )
 
     def _day(
         self, state: NDArray[np.int64], action: NDArray[np.int64], rng: np.random.Generator
@@ -149,12 +152,22 @@ def rows_of(policy: Policy, state: NDArray[np.intp]) -> Policy:
 
 def _campaign(name: str, discount: float, report_days: tuple[int, ...], at_most: float) -> Campaign:
     content = {
-        "campaign": {"name": name, "discount": discount, "report_days": list(report_days),
-                     "horizon_days": max(report_days)},
-        "log": {"source": "memory.parquet", "user": "u", "time": "t", "action": "a", "reward": "r",
-                "features": {"categorical": ["s"]}},
+        "campaign": {
+            "name": name,
+            "discount": discount,
+            "report_days": list(report_days),
+            "horizon_days": max(report_days),
+        },
+        "log": {
+            "source": "memory.parquet",
+            "user": "u",
+            "time": "t",
+            "action": "a",
+            "reward": "r",
+            "features": {"categorical": ["s"]},
+        },
         "budget": [{"name": "cost", "cost": "cost", "at_most": at_most}],
-    }  # fmt: skip
+    }
     return Campaign.parse(content, Path("campaign.toml"))
 
 

@@ -80,8 +80,14 @@ def ours(panel: Panel, policy: Policy) -> Iterator[Row]:
         joint = estimate(panel, policy)
         seconds = time.perf_counter() - began
         for found in joint.estimates("fixed", name, confidence=CONFIDENCE):
-            yield {"estimator": f"outlay {name}", "target": found.target, "value": found.value, "low": found.low,
-                   "high": found.high, "seconds": seconds}  # fmt: skip
+            yield {
+                "estimator": f"outlay {name}",
+                "target": found.target,
+                "value": found.value,
+                "low": found.low,
+                "high": found.high,
+                "seconds": seconds,
+            }
 
 
 def by_d3rlpy(python: Path, log: Path, panel: Panel, steps: int, seed: int, threads: int) -> Iterator[Row]:
@@ -97,8 +103,14 @@ def by_d3rlpy(python: Path, log: Path, panel: Panel, steps: int, seed: int, thre
             ("as it comes", answers[1.0]["value"], answers[1.0]),
             ("scaled and averaged", statistics.mean(course[len(course) // 2 :]), answers[scale]),
         ):
-            yield {"estimator": f"d3rlpy FQE, {way}", "target": name, "value": value, "low": None, "high": None,
-                   "seconds": answer["seconds"]}  # fmt: skip
+            yield {
+                "estimator": f"d3rlpy FQE, {way}",
+                "target": name,
+                "value": value,
+                "low": None,
+                "high": None,
+                "seconds": answer["seconds"],
+            }
 
 
 @cache
@@ -124,13 +136,33 @@ def one_log(seed: int, users: int, steps: int, python: Path) -> list[Row]:
     best = policy_iteration(truth.model, [1, -PRICE])
     place = (truth.codes[:, None] == data.states.codes).all(axis=2).argmax(axis=0)
     log = OUT / "evaluation-log.npz"
-    np.savez(log, state=panel.state, action=panel.action, outcome=panel.outcome, propensity=panel.propensity,
-             timeout=panel.following < 0, policy=best[place], names=np.array(panel.names))  # fmt: skip
+    np.savez(
+        log,
+        state=panel.state,
+        action=panel.action,
+        outcome=panel.outcome,
+        propensity=panel.propensity,
+        timeout=panel.following < 0,
+        policy=best[place],
+        names=np.array(panel.names),
+    )
 
     threads = fastest(python, log, panel.discount)
     rows = [*ours(panel, best[place][panel.state]), *by_d3rlpy(python, log, panel, steps, seed, threads)]
-    rows += ask(python, "scope_rl_estimators.py", log, "--days", *DAYS, "--discount", panel.discount, "--steps", steps,
-                "--seed", seed, threads=threads)  # fmt: skip
+    rows += ask(
+        python,
+        "scope_rl_estimators.py",
+        log,
+        "--days",
+        *DAYS,
+        "--discount",
+        panel.discount,
+        "--steps",
+        steps,
+        "--seed",
+        seed,
+        threads=threads,
+    )
     true = truth.values(best, DAYS)
     return [{**row, "seed": seed, "truth": true[row["target"]]} for row in rows if row["target"] in true]
 

@@ -82,8 +82,10 @@ def on_one_log(name: str, seed: int) -> list[Ranking]:
     assert at.panel.propensity is not None
     state = np.asarray(at.panel.state)
     some = policies(world, seed)
-    truth = {"reward": np.array([measure(world.model, policy)[0] for policy in some]),
-             "reward@7": np.array([totals(world.model, policy, 7)[6, 0] for policy in some])}  # fmt: skip
+    truth = {
+        "reward": np.array([measure(world.model, policy)[0] for policy in some]),
+        "reward@7": np.array([totals(world.model, policy, 7)[6, 0] for policy in some]),
+    }
     found: dict[tuple[str, str], list[float]] = {}
     for policy in some:
         told = estimate_policy(
@@ -155,8 +157,10 @@ def main() -> None:
     for key in dict.fromkeys((r.campaign, r.target, r.estimator) for r in results):
         some = [r for r in results if (r.campaign, r.target, r.estimator) == key]
         values = [r.correlation for r in some]
-        print(f"| {' | '.join(key)} | {np.median(values):.3f} ({min(values):.3f}) "
-              f"| {np.median([r.given for r in some]):.0f} |")  # fmt: skip
+        print(
+            f"| {' | '.join(key)} | {np.median(values):.3f} ({min(values):.3f}) "
+            f"| {np.median([r.given for r in some]):.0f} |"
+        )
     OUT.mkdir(exist_ok=True)
     (OUT / "evaluation_ranking.json").write_text(json.dumps([asdict(r) for r in results], indent=1))
 

@@ -55,9 +55,13 @@ def normal(rng: np.random.Generator, count: int) -> Array:
 
 
 SIZES: dict[str, Sizes] = {
-    "σ = 0": lognormal(0), "σ = 1": lognormal(1), "σ = 2": lognormal(2), "power 2.5": pareto(2.5),
-    "power 1.5": pareto(1.5), "normal": normal,
-}  # fmt: skip
+    "σ = 0": lognormal(0),
+    "σ = 1": lognormal(1),
+    "σ = 2": lognormal(2),
+    "power 2.5": pareto(2.5),
+    "power 1.5": pareto(1.5),
+    "normal": normal,
+}
 
 
 def row(sizes: Sizes, share: float, users: int, samples: int) -> tuple[float, ...]:
@@ -72,8 +76,12 @@ def row(sizes: Sizes, share: float, users: int, samples: int) -> tuple[float, ..
         x[some] = sizes(rng, int(some.sum()))
         free, known = Spread.of(x), Spread.of(np.minimum(x, LARGEST), LARGEST)
         value, above = x.mean(axis=0), free.above(factor)
-        sums += [np.sum(value + factor * free.error <= share), np.sum(value + above <= share), np.isinf(above).sum(),
-                 np.sum(np.minimum(x, LARGEST).mean(axis=0) + known.above(factor) <= short)]  # fmt: skip
+        sums += [
+            np.sum(value + factor * free.error <= share),
+            np.sum(value + above <= share),
+            np.isinf(above).sum(),
+            np.sum(np.minimum(x, LARGEST).mean(axis=0) + known.above(factor) <= short),
+        ]
         for found, spread in zip(rooms, (free, known), strict=True):
             told = np.isfinite(spread.above(factor)) & (spread.error > 0)
             found += (spread.above(factor)[told] / spread.error[told]).tolist()
@@ -96,8 +104,11 @@ def main() -> None:
             for users in USERS:
                 old, new, none, room, stated, stated_room = row(sizes, share, users, samples)
                 shown = "–" if np.isnan(room) else f"{room:.2f}"
-                print(f"| {name} | {share:.1%} | {users:,} | {old:.1%} | {new:.1%} | {none:.0%} | {shown} "
-                      f"| {stated:.1%} | {stated_room:.2f} |", flush=True)  # fmt: skip
+                print(
+                    f"| {name} | {share:.1%} | {users:,} | {old:.1%} | {new:.1%} | {none:.0%} | {shown} "
+                    f"| {stated:.1%} | {stated_room:.2f} |",
+                    flush=True,
+                )
 
 
 if __name__ == "__main__":

@@ -212,8 +212,10 @@ def main() -> None:
     print("| world | spend over plan, old, new | true lift | bias, own budgets | bias, one budget |")
     print("|---|---|---|---|---|")
     for one in results:
-        print(f"| {one.world} | {one.spends[0]:.2f}, {one.spends[1]:.2f} | {_percent(one.truth)} "
-              f"| {_percent(one.own)} | {_percent(one.shared)} |")  # fmt: skip
+        print(
+            f"| {one.world} | {one.spends[0]:.2f}, {one.spends[1]:.2f} | {_percent(one.truth)} "
+            f"| {_percent(one.own)} | {_percent(one.shared)} |"
+        )
     print(f"\n{sum(one.seconds for one in results):.0f} s.")
     OUT.mkdir(exist_ok=True)
     record = {**vars(asked), "results": [asdict(one) for one in results], "platform": platform.platform()}

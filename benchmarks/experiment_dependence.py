@@ -157,11 +157,19 @@ def main() -> None:
                 entry = entries(way, given.users, days, rng)
                 said = study(*law(x[:, BEFORE:], entry, x[:, :BEFORE].sum(axis=1) if cuped else None), given.paths, rng)
                 record.append({"days": days, "users": kind, "way": way, "cuped": cuped, **said})
-                print(f"| {kind} | {way}{', CUPED' if cuped else ''} | "
-                      f"{' | '.join(f'{100 * part:.1f}%' for part in said.values())} |", flush=True)  # fmt: skip
+                print(
+                    f"| {kind} | {way}{', CUPED' if cuped else ''} | "
+                    f"{' | '.join(f'{100 * part:.1f}%' for part in said.values())} |",
+                    flush=True,
+                )
     OUT.mkdir(exist_ok=True)
-    content = {"users": given.users, "paths": given.paths, "results": record,
-               "seconds": time.perf_counter() - began, "platform": platform.platform()}  # fmt: skip
+    content = {
+        "users": given.users,
+        "paths": given.paths,
+        "results": record,
+        "seconds": time.perf_counter() - began,
+        "platform": platform.platform(),
+    }
     (OUT / "experiment_dependence.json").write_text(json.dumps(content, indent=1) + "\n")
 
 

@@ -42,11 +42,22 @@ from outlay.experiments.sums import DailySums
 OUT = Path(__file__).parent / "out"
 DAYS, COUPON, LIFT = 14, 2.0, 0.05
 METRICS = (Metric("active", "active"), Metric("cost", "cost"))
-EXPERIMENT = Experiment.parse({
-    "experiment": {"name": "looks", "campaign": "habit", "start": datetime.date(2026, 3, 2), "days": DAYS,
-                   "metric": "active", "guardrails": ["cost"], "decisions": [7, 14]},
-    "arm": [{"name": name, "kind": "constant", "action": 1.0, "share": 0.5, "budget": 1.0} for name in ("old", "new")],
-})  # fmt: skip
+EXPERIMENT = Experiment.parse(
+    {
+        "experiment": {
+            "name": "looks",
+            "campaign": "habit",
+            "start": datetime.date(2026, 3, 2),
+            "days": DAYS,
+            "metric": "active",
+            "guardrails": ["cost"],
+            "decisions": [7, 14],
+        },
+        "arm": [
+            {"name": name, "kind": "constant", "action": 1.0, "share": 0.5, "budget": 1.0} for name in ("old", "new")
+        ],
+    }
+)
 
 
 @dataclass(frozen=True)
@@ -199,9 +210,12 @@ def main() -> None:
     for world_name, found in results.items():
         print(f"| {world_name} | {' | '.join(f'{100 * found[name]:.1f}%' for name in names)} |")
     record: dict[str, Any] = {
-        "repetitions": given.repetitions, "users": given.users, "results": results,
-        "seconds": time.perf_counter() - began, "platform": platform.platform(),
-    }  # fmt: skip
+        "repetitions": given.repetitions,
+        "users": given.users,
+        "results": results,
+        "seconds": time.perf_counter() - began,
+        "platform": platform.platform(),
+    }
     OUT.mkdir(exist_ok=True)
     (OUT / "experiment_looks.json").write_text(json.dumps(record, indent=1) + "\n")
 

@@ -281,8 +281,11 @@ def main() -> None:
             users = USERS[name] // (10 if options.small else 1)
             for found in one_log(name, users, seed, options.oracles):
                 results.append(found)
-                print(f"{name}, seed {seed}: {found.method}, share {np.nanmedian(found.share):.3f}, "
-                      f"{found.seconds:.0f} s", file=sys.stderr)  # fmt: skip
+                print(
+                    f"{name}, seed {seed}: {found.method}, share {np.nanmedian(found.share):.3f}, "
+                    f"{found.seconds:.0f} s",
+                    file=sys.stderr,
+                )
     print(f"{os.cpu_count()} cores, {platform.machine()}; {options.seeds} seeds\n")
     for campaign in dict.fromkeys(r.campaign for r in results):
         print(f"\n**{campaign}**\n\n{table(results, campaign)}\n")
@@ -298,9 +301,10 @@ def draw(results: list[Result], folder: Path) -> None:
     """The figure of the campaign where looking ahead pays."""
     rows = [
         {"method": r.method, "budget": budget, "share": share}
-        for r in results if r.campaign == "thirty-day"
+        for r in results
+        if r.campaign == "thirty-day"
         for budget, share in zip(r.budgets, r.share, strict=True)
-    ]  # fmt: skip
+    ]
     title = "thirty-day: one training for every budget, and methods trained for one or for k-day labels"
     (folder / "frontier-thirty-day.svg").write_text(captured(rows, title), encoding="utf-8")
 

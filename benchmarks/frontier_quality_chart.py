@@ -24,15 +24,21 @@ def captured(rows: list[Spec], title: str) -> str:
     colours = {name: colour for colour, name in LOOKS.values()}
     base = alt.Chart(inline(shown)).encode(
         x=alt.X("budget:Q", title="budget, yuan per decision"),
-        color=alt.Color("method:N", scale=named_colors(colours), title=None,
-                        legend=alt.Legend(orient="right", symbolType="stroke", symbolOpacity=1, symbolStrokeWidth=2,
-                                          labelLimit=200)),
-    )  # fmt: skip
+        color=alt.Color(
+            "method:N",
+            scale=named_colors(colours),
+            title=None,
+            legend=alt.Legend(
+                orient="right", symbolType="stroke", symbolOpacity=1, symbolStrokeWidth=2, labelLimit=200
+            ),
+        ),
+    )
     share = alt.Scale(domain=[0, 1], clamp=True)
     band = base.mark_area(opacity=0.15).encode(
-        y=alt.Y("min(share):Q", scale=share, title="captured share of what states are worth",
-                axis=alt.Axis(format="%")),
+        y=alt.Y(
+            "min(share):Q", scale=share, title="captured share of what states are worth", axis=alt.Axis(format="%")
+        ),
         y2="max(share):Q",
-    )  # fmt: skip
+    )
     line = base.mark_line(strokeWidth=2, point=alt.OverlayMarkDef(size=22)).encode(y=alt.Y("median(share):Q"))
     return svg((band + line).properties(width=480, height=300), title)

@@ -107,9 +107,21 @@ class People:
         """New users."""
         rng = np.random.default_rng(seed)
         zeros = np.zeros(users)
-        people = cls(world, rng, rng.integers(2, size=users), rng.integers(2, size=users), zeros + 0.2, zeros.copy(),
-                     zeros.copy(), np.zeros(users, np.int64), zeros, rng.normal(size=(users, world.noise)),
-                     rng.integers(14, size=users) / 13, day, own_shocks)  # fmt: skip
+        people = cls(
+            world,
+            rng,
+            rng.integers(2, size=users),
+            rng.integers(2, size=users),
+            zeros + 0.2,
+            zeros.copy(),
+            zeros.copy(),
+            np.zeros(users, np.int64),
+            zeros,
+            rng.normal(size=(users, world.noise)),
+            rng.integers(14, size=users) / 13,
+            day,
+            own_shocks,
+        )
         people.intent = rng.normal(size=users)
         return people
 
@@ -223,14 +235,20 @@ class World:
         pq.write_table(pa.concat_tables(parts), folder / "log.parquet")
         numeric = [f"n{i}" for i in range(self.noise)]
         text = CAMPAIGN.format(
-            name=self.name, discount=0.9 if self.days > 1 else 0.0, at_most=self.at_most, horizon=self.horizon,
+            name=self.name,
+            discount=0.9 if self.days > 1 else 0.0,
+            at_most=self.at_most,
+            horizon=self.horizon,
             report=[1, 7] if self.days > 1 else [1],
             propensity="" if self.intent else "randomised = true" if self.declared else 'propensity = "p"',
             more=f"[log.history]\ndays = {self.history}\ncolumns = {list(self.columns)}\n"
-            f"summaries = {list(self.summaries)}" if self.history else "",
-            categorical=["yesterday", *(["type"] if self.told else [])], numeric=numeric,
+            f"summaries = {list(self.summaries)}"
+            if self.history
+            else "",
+            categorical=["yesterday", *(["type"] if self.told else [])],
+            numeric=numeric,
             budget="shared = true" if self.stock else "",
-        )  # fmt: skip
+        )
         path = folder / "campaign.toml"
         path.write_text(text.replace("'", '"'))
         return path

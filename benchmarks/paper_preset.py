@@ -64,17 +64,22 @@ def trained(data: Transitions, truth: Truth, method: str, log: int, seed: int, f
     value, cost = (bundle.weights @ np.array(members)).tolist()
     best = constrained_optimum(truth.model, [cost]).value
     constant = value_at(constant_points(truth.model), cost)
-    return Run(method, log, seed, cost, value, 1 - value / best, (value - constant) / (best - constant),
-               len(members), seconds)  # fmt: skip
+    return Run(
+        method, log, seed, cost, value, 1 - value / best, (value - constant) / (best - constant), len(members), seconds
+    )
 
 
 def table(runs: list[Run]) -> str:
     """Every run, in Markdown; then the median and the worst of each method."""
-    lines = ["| method | log | seed | cost (limit 2.2) | over | below optimum | captured share | networks | seconds |",
-             "|---|---|---|---|---|---|---|---|---|"]  # fmt: skip
+    lines = [
+        "| method | log | seed | cost (limit 2.2) | over | below optimum | captured share | networks | seconds |",
+        "|---|---|---|---|---|---|---|---|---|",
+    ]
     for r in runs:
-        lines.append(f"| {r.method} | {r.log} | {r.seed} | {r.cost:.3f} | {r.cost / LIMIT - 1:+.1%} | {r.below:.2%} "
-                     f"| {r.share:.2f} | {r.networks} | {r.seconds:.0f} |")  # fmt: skip
+        lines.append(
+            f"| {r.method} | {r.log} | {r.seed} | {r.cost:.3f} | {r.cost / LIMIT - 1:+.1%} | {r.below:.2%} "
+            f"| {r.share:.2f} | {r.networks} | {r.seconds:.0f} |"
+        )
     for method in dict.fromkeys(r.method for r in runs):
         mine = [r for r in runs if r.method == method]
         costs, below, share = (np.array([getattr(r, name) for r in mine]) for name in ("cost", "below", "share"))
@@ -83,8 +88,10 @@ def table(runs: list[Run]) -> str:
             "**worst**": (costs.max(), below.max(), share.min()),
         }.items():
             cost, least, captured = figures
-            lines.append(f"| **{method}** | {len(mine)} runs | {name} | {cost:.3f} | {cost / LIMIT - 1:+.1%} "
-                         f"| {least:.2%} | {captured:.2f} | {max(r.networks for r in mine)} | |")  # fmt: skip
+            lines.append(
+                f"| **{method}** | {len(mine)} runs | {name} | {cost:.3f} | {cost / LIMIT - 1:+.1%} "
+                f"| {least:.2%} | {captured:.2f} | {max(r.networks for r in mine)} | |"
+            )
     return "\n".join(lines)
 
 

@@ -51,12 +51,16 @@ def median_course(games: list[Record]) -> list[Record]:
     rows = [point for game in games for point in game["course"]]
     kinds = {(row["rule"], row["responses"]) for row in rows if row["rule"] in RULES}
     median = [
-        {"rule": name, "responses": count, **{
-            key: float(np.median([r[key] for r in rows if (r["rule"], r["responses"]) == (name, count)]))
-            for key in ("lost", "violation")
-        }}
+        {
+            "rule": name,
+            "responses": count,
+            **{
+                key: float(np.median([r[key] for r in rows if (r["rule"], r["responses"]) == (name, count)]))
+                for key in ("lost", "violation")
+            },
+        }
         for name, count in sorted(kinds, key=lambda kind: kind[1])
-    ]  # fmt: skip
+    ]
     lines = [[p for p in game["course"] if p["rule"] == charts.COLUMN_GENERATION] for game in games if game["course"]]
     for i in range(max(map(len, lines), default=0)):
         now = [line[min(i, len(line) - 1)] for line in lines]
@@ -79,13 +83,20 @@ def noise_panels(found: list[Record]) -> list[Record]:
         },
     }
     return [
-        {"panel": panel, "line": line, "rule": name, "noise": level, "value": float(np.mean(
-            [record[way][key] for record in found if (record["rule"], record["noise"]) == (name, level)]))}
+        {
+            "panel": panel,
+            "line": line,
+            "rule": name,
+            "noise": level,
+            "value": float(
+                np.mean([record[way][key] for record in found if (record["rule"], record["noise"]) == (name, level)])
+            ),
+        }
         for panel, lines in shown.items()
         for line, (way, key) in lines.items()
         for name in RULES
         for level in noise.NOISE
-    ]  # fmt: skip
+    ]
 
 
 def main() -> None:
@@ -134,8 +145,14 @@ def main() -> None:
     }
     for name, drawing in figures.items():
         (given.images / name).write_text(drawing, encoding="utf-8")
-    result = {"games": played, "noise": found, "problems": timed, "steps": steps, "cores": os.cpu_count(),
-              "machine": platform.platform()}  # fmt: skip
+    result = {
+        "games": played,
+        "noise": found,
+        "problems": timed,
+        "steps": steps,
+        "cores": os.cpu_count(),
+        "machine": platform.platform(),
+    }
     (OUT / "random_games.json").write_text(json.dumps(result) + "\n", encoding="utf-8")
 
 

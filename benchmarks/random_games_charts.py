@@ -45,11 +45,14 @@ def _course_panel(
     axis = alt.Axis(values=list(labels), labelExpr=f"{words} : ''")
     shown = [{**row, field: max(row[field], LEAST_SHOWN)} for row in rows]
     base = alt.Chart(inline(shown)).encode(
-        x=alt.X("responses:Q", title="best responses", scale=alt.Scale(type="log", domain=[1, 1500], nice=False),
-                axis=alt.Axis(values=[1, 3, 10, 30, 100, 300, 1000], format=",")),
-        y=alt.Y(f"{field}:Q", title=title, axis=axis,
-                scale=alt.Scale(type="log", domain=[LEAST_SHOWN, 2], nice=False)),
-    )  # fmt: skip
+        x=alt.X(
+            "responses:Q",
+            title="best responses",
+            scale=alt.Scale(type="log", domain=[1, 1500], nice=False),
+            axis=alt.Axis(values=[1, 3, 10, 30, 100, 300, 1000], format=","),
+        ),
+        y=alt.Y(f"{field}:Q", title=title, axis=axis, scale=alt.Scale(type="log", domain=[LEAST_SHOWN, 2], nice=False)),
+    )
     return _lines(base, looks, interpolate="step-after").properties(width=(WIDTH - 200) // 2, height=250)
 
 
@@ -68,12 +71,17 @@ def _noise_panel(rows: list[Spec], panel: tuple[str, str]) -> Any:
     levels = sorted({row["noise"] for row in rows})
     data = [{key: value for key, value in row.items() if key != "panel"} for row in rows]
     base = alt.Chart(inline(data)).encode(
-        x=alt.X("noise:Q", title="sd of a measurement", axis=alt.Axis(values=levels, format=".1%"),
-                scale=alt.Scale(domain=[0, 1.1 * levels[-1]], nice=False)),
+        x=alt.X(
+            "noise:Q",
+            title="sd of a measurement",
+            axis=alt.Axis(values=levels, format=".1%"),
+            scale=alt.Scale(domain=[0, 1.1 * levels[-1]], nice=False),
+        ),
         y=alt.Y("value:Q", title=None, axis=alt.Axis(format="%", tickCount=6)),
-        strokeDash=alt.StrokeDash("line:N", legend=None,
-                                  scale=alt.Scale(domain=["solid", "dashed"], range=[[1, 0], [4, 3]])),
-    )  # fmt: skip
+        strokeDash=alt.StrokeDash(
+            "line:N", legend=None, scale=alt.Scale(domain=["solid", "dashed"], range=[[1, 0], [4, 3]])
+        ),
+    )
     zero = alt.Chart(inline([{"y": 0}])).mark_rule(color=LINE).encode(y="y:Q")
     looks = {name: look for name, look in LOOKS.items() if name != COLUMN_GENERATION}
     heading = alt.TitleParams(

@@ -114,10 +114,14 @@ def _course(game: RandomGame, name: str, responses: NDArray[np.intp], mixtures: 
     if name == "column generation":
         at = np.arange(len(mixtures))
     return [
-        {"rule": name, "responses": int(responses[i]), "lost": lost(game, mixtures[i]),
-         "violation": rule.violation(game.constraints, mixtures[i])}
+        {
+            "rule": name,
+            "responses": int(responses[i]),
+            "lost": lost(game, mixtures[i]),
+            "violation": rule.violation(game.constraints, mixtures[i]),
+        }
         for i in at
-    ]  # fmt: skip
+    ]
 
 
 def _responses(solved: SolveResult) -> dict[str, int]:

@@ -30,13 +30,30 @@ def ends(games: list[Record]) -> str:
     for player, name in kinds:
         own = [end for end in found if (end["player"], end["rule"]) == (player, name)]
         least, _, most = _spread(own, "spend")
-        rows.append([
-            player or "–", name + (" (m = 1)" if name == "bisection" else ""), f"{max(e['members'] for e in own):,}",
-            f"{_mean(own, 'feasible'):.0%}", _small(_spread(own, "violation")[1]), _small(_spread(own, "violation")[2]),
-            f"{least:.1%} – {most:.1%}", _percent(_spread(own, "lost")[1]), _percent(_spread(own, "lost")[2]),
-        ])  # fmt: skip
-    head = ["λ", "rule", "members, most", "keeps the limits", "violation, median", "worst", "spend of limit, range",
-            "uplift lost, median", "worst"]  # fmt: skip
+        rows.append(
+            [
+                player or "–",
+                name + (" (m = 1)" if name == "bisection" else ""),
+                f"{max(e['members'] for e in own):,}",
+                f"{_mean(own, 'feasible'):.0%}",
+                _small(_spread(own, "violation")[1]),
+                _small(_spread(own, "violation")[2]),
+                f"{least:.1%} – {most:.1%}",
+                _percent(_spread(own, "lost")[1]),
+                _percent(_spread(own, "lost")[2]),
+            ]
+        )
+    head = [
+        "λ",
+        "rule",
+        "members, most",
+        "keeps the limits",
+        "violation, median",
+        "worst",
+        "spend of limit, range",
+        "uplift lost, median",
+        "worst",
+    ]
     return markdown(head, rows)
 
 
@@ -105,10 +122,13 @@ def noise_plain(found: list[Record]) -> str:
         plain = [record["plain"] for record in own]
         over = [record["overspend"] for record in plain if record["over"]]
         return [
-            _signed(_mean(plain, "optimism_one_split")), _signed(_mean(plain, "optimism_two_splits")),
-            f"{_mean(plain, 'over'):.0%}", f"{np.median(over):.1%}" if over else "–",
-            f"{max(over):.1%}" if over else "–", f"{_mean(plain, 'certified'):.0%}",
-        ]  # fmt: skip
+            _signed(_mean(plain, "optimism_one_split")),
+            _signed(_mean(plain, "optimism_two_splits")),
+            f"{_mean(plain, 'over'):.0%}",
+            f"{np.median(over):.1%}" if over else "–",
+            f"{max(over):.1%}" if over else "–",
+            f"{_mean(plain, 'certified'):.0%}",
+        ]
 
     head = ["optimism, one split", "two splits", "overspends", "by, median", "worst", "certified"]
     return _by_noise(found, head, row)
@@ -122,8 +142,12 @@ def noise_margin(found: list[Record]) -> str:
         for way in ("choosing", "throughout"):
             records = [record[way] for record in own]
             wrong = float(np.mean([record["certified"] and record["over"] for record in records]))
-            cells += [f"{_mean(records, 'over'):.0%}", f"{_mean(records, 'certified'):.0%}", f"{wrong:.1%}",
-                      _percent(_spread(records, "lost")[1])]  # fmt: skip
+            cells += [
+                f"{_mean(records, 'over'):.0%}",
+                f"{_mean(records, 'certified'):.0%}",
+                f"{wrong:.1%}",
+                _percent(_spread(records, "lost")[1]),
+            ]
         return cells
 
     columns = ["overspends", "certified", "certified and over", "uplift lost, median"]
@@ -142,21 +166,38 @@ def _by_noise(found: list[Record], head: list[str], row: Callable[[list[Record]]
 
 def speed(steps: list[Record], problems: list[Record]) -> str:
     """Table 6: seconds, and drift."""
-    targets = {("aim-mean", 1): "100 µs", ("aim-greedy", 1): "100 µs", ("aim-mean", 10): "500 µs",
-               ("aim-greedy", 10): "500 µs", ("lp", 10): "2,000 µs"}  # fmt: skip
+    targets = {
+        ("aim-mean", 1): "100 µs",
+        ("aim-greedy", 1): "100 µs",
+        ("aim-mean", 10): "500 µs",
+        ("aim-greedy", 10): "500 µs",
+        ("lp", 10): "2,000 µs",
+    }
     rows = []
     for step in steps:
         if step["rule"] == "drift":
             continue
         after = " after 1,500 vectors" if step["rule"] == "lp" else ""
-        rows.append([f"{step['rule']} step, m = {step['m']}{after}", f"{1e6 * step['median']:,.0f} µs",
-                     f"{1e6 * step['p99']:,.0f} µs", targets[step["rule"], step["m"]]])  # fmt: skip
+        rows.append(
+            [
+                f"{step['rule']} step, m = {step['m']}{after}",
+                f"{1e6 * step['median']:,.0f} µs",
+                f"{1e6 * step['p99']:,.0f} µs",
+                targets[step["rule"], step["m"]],
+            ]
+        )
     seconds = [1e3 * row["column_generation"] for row in problems]
     p99 = float(np.quantile(seconds, 0.99))
     rows.append(["solve, 50 states, gap 1e-6", f"{np.median(seconds):.1f} ms", f"{p99:.1f} ms", "50 ms"])
     drift = next(step for step in steps if step["rule"] == "drift")
-    rows.append([f"aim-mean, m = 10: largest error after up to {drift['steps']:,} steps, in units of each coordinate",
-                 f"{drift['worst']:.1e}", "–", "1e-9"])  # fmt: skip
+    rows.append(
+        [
+            f"aim-mean, m = 10: largest error after up to {drift['steps']:,} steps, in units of each coordinate",
+            f"{drift['worst']:.1e}",
+            "–",
+            "1e-9",
+        ]
+    )
     return markdown(["what", "median", "p99", "target"], rows)
 
 

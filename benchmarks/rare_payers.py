@@ -71,8 +71,16 @@ class RarePayers:
         basket = np.where(firm, FIRM, basket)
         x, names = rng.standard_normal((2, users)), [f"{seed}_{i}" for i in range(users)]
         keys = {"user": names, "day": np.zeros(users, np.int64)}
-        log = {**keys, "a": a, "revenue": basket, "cost": a * basket, "p": np.full(users, 0.5),
-               "last": np.ones(users, np.bool_), "x0": x[0], "x1": x[1]}  # fmt: skip
+        log = {
+            **keys,
+            "a": a,
+            "revenue": basket,
+            "cost": a * basket,
+            "p": np.full(users, 0.5),
+            "last": np.ones(users, np.bool_),
+            "x0": x[0],
+            "x1": x[1],
+        }
         pq.write_table(pa.table(log), folder / "log.parquet")
         pq.write_table(pa.table({**keys, "0": np.zeros(users), "0.1": np.ones(users)}), folder / "policy.parquet")
         reserve = f'reserve = "a * {FIRM:g}"' if self.stated else ""

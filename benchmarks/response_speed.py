@@ -67,11 +67,17 @@ def main() -> None:
         return once[0] - again[0]
 
     result: dict[str, Any] = {
-        "rows": len(rows), "users": given.users, "label_days": given.label_days, "label_seconds": label_seconds,
-        "batch": BATCH, "epochs": EPOCHS, "layers": train.layers, "cores": os.cpu_count(),
+        "rows": len(rows),
+        "users": given.users,
+        "label_days": given.label_days,
+        "label_seconds": label_seconds,
+        "batch": BATCH,
+        "epochs": EPOCHS,
+        "layers": train.layers,
+        "cores": os.cpu_count(),
         "machine": platform.platform(),
         "models": {kind: {"compile": compile_seconds(kind), "learn": []} for kind in KINDS},
-    }  # fmt: skip
+    }
     trained: dict[Kind, Response] = {}
     for _ in range(given.rounds):
         for kind in KINDS:
@@ -86,14 +92,18 @@ def main() -> None:
     (OUT / "response_speed.json").write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
 
     steps = EPOCHS * len(rows) / BATCH
-    print(f"{len(rows):,} rows, labels of {given.label_days} days in {label_seconds:.1f} s, peak memory "
-          f"{result['peak_gigabytes']:.2f} GB\n")  # fmt: skip
+    print(
+        f"{len(rows):,} rows, labels of {given.label_days} days in {label_seconds:.1f} s, peak memory "
+        f"{result['peak_gigabytes']:.2f} GB\n"
+    )
     print("| model | learn, two epochs, median (all rounds) | steps a second | compile | rows answered a second |")
     print("|---|---|---|---|---|")
     for name, found in result["models"].items():
         middle, rounds = statistics.median(found["learn"]), ", ".join(f"{s:.1f}" for s in found["learn"])
-        print(f"| {name} | {middle:.1f} s ({rounds}) | {steps / middle:,.0f} | {found['compile']:.1f} s | "
-              f"{found['answers_per_second']:,.0f} |")  # fmt: skip
+        print(
+            f"| {name} | {middle:.1f} s ({rounds}) | {steps / middle:,.0f} | {found['compile']:.1f} s | "
+            f"{found['answers_per_second']:,.0f} |"
+        )
 
 
 if __name__ == "__main__":

@@ -69,8 +69,13 @@ def world_of(number: int) -> World:
 def campaign(number: int) -> dict[str, Any]:
     """One campaign: what was said, and what is true."""
     world, began = world_of(number), time.perf_counter()
-    row: dict[str, Any] = {"number": number, "days": world.days, "discount": world.discount, "counter": world.counter,
-                           "limit": world.at_most}  # fmt: skip
+    row: dict[str, Any] = {
+        "number": number,
+        "days": world.days,
+        "discount": world.discount,
+        "counter": world.counter,
+        "limit": world.at_most,
+    }
     with tempfile.TemporaryDirectory() as folder:
         count_looks_in(Path(folder))
         path = world.write(Path(folder) / "log", users=USERS[world.days], seed=1000 + number)
@@ -106,20 +111,34 @@ def campaign(number: int) -> dict[str, Any]:
         "false_gain": bool(claims and gain < -NOISE),
         "false_bound": bool(claims and least is not None and gain < least - NOISE),
         "totals": [
-            {"policy": e.policy, "target": e.target, "value": e.value, "low": e.low, "high": e.high,
-             "true": (before if e.policy == "old" else after)[e.target]}
+            {
+                "policy": e.policy,
+                "target": e.target,
+                "value": e.value,
+                "low": e.low,
+                "high": e.high,
+                "true": (before if e.policy == "old" else after)[e.target],
+            }
             for e in (*found.beside, *found.estimates)
-            if e.policy in ("old", found.subject) and e.estimator == "fqe" and e.recommended and "@" in e.target
+            if e.policy in ("old", found.subject)
+            and e.estimator == "fqe"
+            and e.recommended
+            and "@" in e.target
             and e.target in before
         ],
         "seconds": time.perf_counter() - began,
-    }  # fmt: skip
+    }
 
 
 def table(rows: list[dict[str, Any]]) -> str:
     """Markdown, a line for each length of log and discount, and one for all."""
-    counted = {"gain claimed": "claims", "a loss in truth": "false_gain", "less than said to be sure": "false_bound",
-               "certified": "certified", "over in truth": "over"}  # fmt: skip
+    counted = {
+        "gain claimed": "claims",
+        "a loss in truth": "false_gain",
+        "less than said to be sure": "false_bound",
+        "certified": "certified",
+        "over in truth": "over",
+    }
     head = ["log", "campaigns", *counted, "coverage of totals", "Serve it"]
     lines = [f"| {' | '.join(head)} |", "|---" * len(head) + "|"]
     kinds = [(days, discount) for days in (7, 21) for discount in (0.9, 0.8)]
@@ -127,8 +146,12 @@ def table(rows: list[dict[str, Any]]) -> str:
     for name, part in [*groups, ("all", rows)]:
         totals = [t for row in part for t in row["totals"] if t["low"] is not None]
         inside = sum(t["low"] <= t["true"] <= t["high"] for t in totals)
-        cells = [len(part), *(sum(bool(row.get(key)) for row in part) for key in counted.values()),
-                 f"{inside} of {len(totals)}", sum(row["verdict"].startswith("Serve it") for row in part)]  # fmt: skip
+        cells = [
+            len(part),
+            *(sum(bool(row.get(key)) for row in part) for key in counted.values()),
+            f"{inside} of {len(totals)}",
+            sum(row["verdict"].startswith("Serve it") for row in part),
+        ]
         lines.append(f"| {' | '.join(map(str, [name, *cells]))} |")
     return "\n".join(lines)
 

@@ -46,12 +46,21 @@ def write(folder: Path, fields: int) -> Path:
         return weight, np.zeros((2, out), np.float32)
 
     schema = Schema(tuple(Categorical(f"f{i}", tuple(map(str, range(VALUES)))) for i in range(fields)), ())
-    campaign = Campaign.parse({
-        "campaign": {"name": "speed"},
-        "log": {"source": "log.parquet", "user": "user_id", "time": "day", "action": "coupon", "reward": "active",
-                "features": {"categorical": [field.name for field in schema.categorical]}},
-        "budget": [{"name": "cost", "cost": "coupon * active", "at_most": 1.2}],
-    }, folder / "campaign.toml")  # fmt: skip
+    campaign = Campaign.parse(
+        {
+            "campaign": {"name": "speed"},
+            "log": {
+                "source": "log.parquet",
+                "user": "user_id",
+                "time": "day",
+                "action": "coupon",
+                "reward": "active",
+                "features": {"categorical": [field.name for field in schema.categorical]},
+            },
+            "budget": [{"name": "cost", "cost": "coupon * active", "at_most": 1.2}],
+        },
+        folder / "campaign.toml",
+    )
     network = NetworkArrays(
         embedding=rng.normal(0, 1, (2, sum(schema.sizes), EMBEDDING)).astype(np.float32),
         offsets=np.cumsum((0, *schema.sizes))[:-1].astype(np.int64),
@@ -116,8 +125,11 @@ def main() -> None:
             own = time.perf_counter() - begin
             ratios.append(other / own)
             memory = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1e6
-            print(f"| {options.rows:,} | {options.fields} | {options.rows / other:,.0f} | {options.rows / own:,.0f} | "
-                  f"{ratios[-1]:.2f} | {memory:.2f} |", flush=True)  # fmt: skip
+            print(
+                f"| {options.rows:,} | {options.fields} | {options.rows / other:,.0f} | {options.rows / own:,.0f} | "
+                f"{ratios[-1]:.2f} | {memory:.2f} |",
+                flush=True,
+            )
         print(f"median of the ratios: {statistics.median(ratios):.2f}")
 
 

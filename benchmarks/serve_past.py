@@ -61,11 +61,29 @@ def fill(url: str, users: int, features: list[dict[str, Any]]) -> None:
 def _proposal(user: int, day: int, ts: int, features: str) -> Proposal:
     index = (user + day) % 7
     return Proposal(
-        campaign="speed", request_id=f"{day}-{user}", body="", decision_id=new_decision_id(ts), ts=ts, day=day,
-        arm="policy", user=f"user-{user}", episode="speed", bundle="before", member=0, action=index / 2,
-        action_index=index, amount=0, probability=0.7, members=MEMBERS, features=features, reason="policy",
-        expires=ts, forced=False, none_action=0.0, none_index=0,
-    )  # fmt: skip
+        campaign="speed",
+        request_id=f"{day}-{user}",
+        body="",
+        decision_id=new_decision_id(ts),
+        ts=ts,
+        day=day,
+        arm="policy",
+        user=f"user-{user}",
+        episode="speed",
+        bundle="before",
+        member=0,
+        action=index / 2,
+        action_index=index,
+        amount=0,
+        probability=0.7,
+        members=MEMBERS,
+        features=features,
+        reason="policy",
+        expires=ts,
+        forced=False,
+        none_action=0.0,
+        none_index=0,
+    )
 
 
 def measure(

@@ -103,16 +103,20 @@ def main() -> None:
     """Measure, print, write."""
     with tempfile.TemporaryDirectory(prefix="outlay-serve-") as name:
         results = [one(Path(name) / f"{fields}-{values}", fields, values) for fields, values in GROUNDS]
-    print("| fields × values | decisions a second | of the bare route | server, µs | p50, ms | p99, ms | start, s | "
-          "alone: private, MB | worker: private, MB | worker: all, MB |")  # fmt: skip
+    print(
+        "| fields × values | decisions a second | of the bare route | server, µs | p50, ms | p99, ms | start, s | "
+        "alone: private, MB | worker: private, MB | worker: all, MB |"
+    )
     print("|---|---|---|---|---|---|---|---|---|---|")
     for r in results:
         calm = r["calm"]
         private, every = (statistics.median(each[key] for each in r["workers"]) for key in ("private", "all"))
-        print(f"| {r['fields']:,} × {r['values']:,} | {r['per_second']:,.0f} | {r['ratio']:.2f} | "
-              f"{r['server_us']:.0f} | "
-              f"{calm['p50_ms']:.2f} | {calm['p99_ms']:.2f} | {r['start_s']:.1f} | "
-              f"{r['alone']['private']:.0f} | {private:.0f} | {every:.0f} |")  # fmt: skip
+        print(
+            f"| {r['fields']:,} × {r['values']:,} | {r['per_second']:,.0f} | {r['ratio']:.2f} | "
+            f"{r['server_us']:.0f} | "
+            f"{calm['p50_ms']:.2f} | {calm['p99_ms']:.2f} | {r['start_s']:.1f} | "
+            f"{r['alone']['private']:.0f} | {private:.0f} | {every:.0f} |"
+        )
     OUT.mkdir(exist_ok=True)
     machine = {"cores": os.cpu_count(), "platform": platform.platform()}
     (OUT / "serve_wide.json").write_text(json.dumps({**machine, "results": results}, indent=1))

@@ -41,8 +41,18 @@ COUPONS = np.array([0.0, 1.0, 2.0, 3.0, 5.0])
 LEAST_CHANCE = 0.08  # of every coupon under the log's policy
 NEGLIGIBLE = 1e-3  # share of the discounted weight beyond the days that are simulated for the truth
 NUMERIC = ("habit", "fatigue", "level", "sensitivity", "gap", "recent", "age", "score", "balance", "visits")
-CATEGORICAL = {"kind": 6, "plan": 3, "city": 20, "device": 4, "channel": 8, "weekday": 7, "os": 5, "theme": 3,
-               "cohort": 12, "partner": 9}  # fmt: skip
+CATEGORICAL = {
+    "kind": 6,
+    "plan": 3,
+    "city": 20,
+    "device": 4,
+    "channel": 8,
+    "weekday": 7,
+    "os": 5,
+    "theme": 3,
+    "cohort": 12,
+    "partner": 9,
+}
 KIND = np.array([-0.5, -0.2, 0.0, 0.1, 0.3, 0.5])
 PLAN = np.array([0.4, 0.8, 1.2])
 
@@ -72,8 +82,15 @@ class People:
         for name in ("age", "score", "balance"):
             fixed[name] = rng.normal(0, 1, users)
         habit = rng.beta(1.6, 3.4, users)
-        return cls(rng, fixed, habit, rng.beta(1.5, 6, users), rng.geometric(0.3, users).astype(float),
-                   rng.gamma(1.0, 0.5, users), np.zeros(users))  # fmt: skip
+        return cls(
+            rng,
+            fixed,
+            habit,
+            rng.beta(1.5, 6, users),
+            rng.geometric(0.3, users).astype(float),
+            rng.gamma(1.0, 0.5, users),
+            np.zeros(users),
+        )
 
     def table(self, counter: bool) -> dict[str, NDArray[Any]]:
         """The features of today."""
@@ -167,15 +184,37 @@ class World:
     def text(self) -> str:
         """The campaign file."""
         lines = [
-            "[campaign]", 'name = "slow habits"', 'unit = "yuan"', f"discount = {self.discount}",
-            f"horizon_days = {self.days}", f"report_days = {sorted({1, 3, 7, self.days})}", "none = 0.0", "",
-            "[log]", 'source = "log.parquet"', 'user = "user"', 'time = "day"', 'action = "coupon"',
-            'reward = "active"', 'propensity = "p"', "",
-            "[log.features]", f"categorical = {list(CATEGORICAL)}", f"numeric = {list(NUMERIC)}", "",
-            "[[budget]]", 'name = "coupon_cost"', 'cost = "coupon * active"', f"at_most = {self.at_most}",
-            'per = "decision"', "money = true", "",
-            "[train]", *(f"{name} = {value}" for name, value in self.train.items()), "",
-        ]  # fmt: skip
+            "[campaign]",
+            'name = "slow habits"',
+            'unit = "yuan"',
+            f"discount = {self.discount}",
+            f"horizon_days = {self.days}",
+            f"report_days = {sorted({1, 3, 7, self.days})}",
+            "none = 0.0",
+            "",
+            "[log]",
+            'source = "log.parquet"',
+            'user = "user"',
+            'time = "day"',
+            'action = "coupon"',
+            'reward = "active"',
+            'propensity = "p"',
+            "",
+            "[log.features]",
+            f"categorical = {list(CATEGORICAL)}",
+            f"numeric = {list(NUMERIC)}",
+            "",
+            "[[budget]]",
+            'name = "coupon_cost"',
+            'cost = "coupon * active"',
+            f"at_most = {self.at_most}",
+            'per = "decision"',
+            "money = true",
+            "",
+            "[train]",
+            *(f"{name} = {value}" for name, value in self.train.items()),
+            "",
+        ]
         return "\n".join(lines)
 
     def daily(self, policy: Policy | None, *, seed: int = 987_654) -> Floats:

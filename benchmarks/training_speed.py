@@ -93,10 +93,17 @@ class Loop:
             return coords.of(measure(model, policy.choose(data.states)))
 
         game = Game(
-            data=data, train=campaign.train, settings=settings_of(campaign.train, "bcq", campaign.meta.discount),
-            coords=coords, bound=np.full(len(coords.limits), 10.0), rule=self.rule,
-            measure=None if model is None else fitted, counted=model is not None, learn_rows=rows, seed=0,
-        )  # fmt: skip
+            data=data,
+            train=campaign.train,
+            settings=settings_of(campaign.train, "bcq", campaign.meta.discount),
+            coords=coords,
+            bound=np.full(len(coords.limits), 10.0),
+            rule=self.rule,
+            measure=None if model is None else fitted,
+            counted=model is not None,
+            learn_rows=rows,
+            seed=0,
+        )
         self.blocks: Iterator[Any] = play(game)
         began = time.perf_counter()
         next(self.blocks)
@@ -166,19 +173,29 @@ def main() -> None:
     geometry = {f: loop.rule.seconds / loop.spent for f, loop in forms.items()}
 
     result = {
-        "rows": len(data), "users": given.users, "batch": campaign.train.batch, "layers": campaign.train.layers,
-        "steps_per_second": speeds, "ratio_to_peer": {f: statistics.median(r) for f, r in ratios.items()},
-        "compile_seconds": {f: loop.compile_seconds for f, loop in forms.items()}, "geometry_share": geometry,
-        "peer": D3RLPY, "cores": os.cpu_count(), "machine": platform.platform(),
-    }  # fmt: skip
+        "rows": len(data),
+        "users": given.users,
+        "batch": campaign.train.batch,
+        "layers": campaign.train.layers,
+        "steps_per_second": speeds,
+        "ratio_to_peer": {f: statistics.median(r) for f, r in ratios.items()},
+        "compile_seconds": {f: loop.compile_seconds for f, loop in forms.items()},
+        "geometry_share": geometry,
+        "peer": D3RLPY,
+        "cores": os.cpu_count(),
+        "machine": platform.platform(),
+    }
     (OUT / "training_speed.json").write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
     print("| form | steps a second, median (all rounds) | times the peer | compile | geometry |")
     print("|---|---|---|---|---|")
     names = {"A": "outlay, as it runs", "B": "outlay, every row evaluated", "C": "d3rlpy 2.8.1 DiscreteBCQ"}
     for form, values in speeds.items():
         rounds = ", ".join(f"{v:,.0f}" for v in values)
-        own = f"{statistics.median(ratios[form]):.1f} | {forms[form].compile_seconds:.1f} s | {geometry[form]:.2%}" \
-            if form in forms else "1 | – | –"  # fmt: skip
+        own = (
+            f"{statistics.median(ratios[form]):.1f} | {forms[form].compile_seconds:.1f} s | {geometry[form]:.2%}"
+            if form in forms
+            else "1 | – | –"
+        )
         print(f"| {names[form]} | {statistics.median(values):,.0f} ({rounds}) | {own} |")
 
 

@@ -84,19 +84,35 @@ def run(world: World | RarePayers, seed: int, users: int, folder: Path) -> Outco
     certificate, window = result.certificate, result.window
     kind = "" if window is not None or world.horizon == 1 else "/discounted"
     spent, gain = truth["mixture"][f"coupon_cost{kind}"], [truth[n][f"reward{kind}"] for n in ("mixture", "old")]
-    told = [e for e in (*result.estimates, *result.beside)
-            if e.recommended and e.estimator == "fqe" and Target.parse(e.target).days == world.horizon
-            and e.policy in (result.subject, "old") and e.low is not None and e.high is not None]  # fmt: skip
+    told = [
+        e
+        for e in (*result.estimates, *result.beside)
+        if e.recommended
+        and e.estimator == "fqe"
+        and Target.parse(e.target).days == world.horizon
+        and e.policy in (result.subject, "old")
+        and e.low is not None
+        and e.high is not None
+    ]
     held = sum(
         e.low <= truth["old" if e.policy == "old" else "mixture"][e.target] <= e.high  # type: ignore[operator]
         for e in told
     )
     later = truth["mixture"]["reward/later"] / truth["old"]["reward/later"] - 1
     return Outcome(
-        world.name, seed, certificate.certified, spent / world.at_most - 1,
-        certificate.gain_bound if certificate.certified else None, gain[0] - gain[1], gain[1], (held, len(told)),
-        result.grade, later, certificate.withheld or certificate.words, time.time() - begin,
-    )  # fmt: skip
+        world.name,
+        seed,
+        certificate.certified,
+        spent / world.at_most - 1,
+        certificate.gain_bound if certificate.certified else None,
+        gain[0] - gain[1],
+        gain[1],
+        (held, len(told)),
+        result.grade,
+        later,
+        certificate.withheld or certificate.words,
+        time.time() - begin,
+    )
 
 
 def main() -> None:
@@ -120,8 +136,16 @@ def main() -> None:
                 with options.out.open("a") as file:
                     file.write(json.dumps(asdict(one)) + "\n")
     print(f"\n{options.users:,} users, {options.seeds} logs a world\n")
-    heads = ("world", "certified", "truly over", "promised above the truth", "intervals that hold the truth",
-             "promising", "gain, true", "on days 15–28")  # fmt: skip
+    heads = (
+        "world",
+        "certified",
+        "truly over",
+        "promised above the truth",
+        "intervals that hold the truth",
+        "promising",
+        "gain, true",
+        "on days 15–28",
+    )
     print(f"| {' | '.join(heads)} |")
     print("|---|---|---|---|---|---|---|---|")
     for name in options.worlds:
@@ -136,8 +160,10 @@ def _line(name: str, runs: list[Outcome]) -> str:
     held, of = (sum(one.kept[i] for one in runs) for i in (0, 1))
     gain, later = sum(one.gain / one.old for one in runs) / len(runs), sum(one.later for one in runs) / len(runs)
     graded = sum(one.grade == "promising" for one in runs)
-    return (f"| {name} | {len(certified)} of {len(runs)} | {over} of {len(certified)} | {broken} of {len(promises)} | "
-            f"{held} of {of} | {graded} | {gain:+.1%} | {later:+.1%} |")  # fmt: skip
+    return (
+        f"| {name} | {len(certified)} of {len(runs)} | {over} of {len(certified)} | {broken} of {len(promises)} | "
+        f"{held} of {of} | {graded} | {gain:+.1%} | {later:+.1%} |"
+    )
 
 
 if __name__ == "__main__":

@@ -61,9 +61,12 @@ def quality(campaign: Path, run: Path) -> dict[str, Any]:
 
     truth = np.load(campaign / "truth.npz")
     model = TabularCMDP(
-        transition=truth["transition"], reward=truth["reward"], cost=truth["cost"], start=truth["start"],
+        transition=truth["transition"],
+        reward=truth["reward"],
+        cost=truth["cost"],
+        start=truth["start"],
         discount=float(truth["discount"]),
-    )  # fmt: skip
+    )
     bundle = load_bundle(run / "bundle")
     decided = bundle.decide(pq.read_table(campaign / "states.parquet"), members=True)
     index = decided.column("action_index").to_numpy().reshape(model.num_states, len(bundle.members))
@@ -78,13 +81,19 @@ def quality(campaign: Path, run: Path) -> dict[str, Any]:
     limit = Campaign.load(campaign / "campaign.toml").budgets[0].limit
     at_limit = constrained_optimum(model, [limit])
     return {
-        "members": len(bundle.members), "limit": limit, "spend": spend, "reward": value,
-        "optimum_at_its_spend": optimum.value, "below_optimum": 1 - value / optimum.value,
+        "members": len(bundle.members),
+        "limit": limit,
+        "spend": spend,
+        "reward": value,
+        "optimum_at_its_spend": optimum.value,
+        "below_optimum": 1 - value / optimum.value,
         "constants_at_its_spend": float(best[0]),
         "captured_share": (value - best[0]) / (optimum.value - best[0]),
-        "optimum_at_the_limit": at_limit.value, "below_optimum_at_the_limit": 1 - value / at_limit.value,
-        "old_reward": float(old[0]), "old_spend": float(old[1]),
-    }  # fmt: skip
+        "optimum_at_the_limit": at_limit.value,
+        "below_optimum_at_the_limit": 1 - value / at_limit.value,
+        "old_reward": float(old[0]),
+        "old_spend": float(old[1]),
+    }
 
 
 def main() -> None:
@@ -113,8 +122,10 @@ def whole(campaign: Path, run: Path, seed: str, options: tuple[str, ...]) -> dic
 def shown(command: str, result: dict[str, Any]) -> None:
     """Two tables and a sentence."""
     found = result["quality"]
-    print(f"\n| step | seconds | peak memory |\n|---|---|---|\n| Parquet → bundle ({command}) "
-          f"| {result['train']['seconds']:.0f} | {result['train']['peak_gb']:.2f} GB |")  # fmt: skip
+    print(
+        f"\n| step | seconds | peak memory |\n|---|---|---|\n| Parquet → bundle ({command}) "
+        f"| {result['train']['seconds']:.0f} | {result['train']['peak_gb']:.2f} GB |"
+    )
     print(f"| evaluate | {result['evaluate']['seconds']:.0f} | {result['evaluate']['peak_gb']:.2f} GB |\n")
     print("| policy, true values | reward | cost per decision |\n|---|---|---|")
     spend = found["spend"]

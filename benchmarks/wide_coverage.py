@@ -91,8 +91,9 @@ def one_log(
         propensity = measure.propensity()
         old = estimate_policy(measure, OLD, propensity, estimators=("fqe",))
         for name, (parts, weights) in at.policies.items():
-            subject = EvaluatedPolicy(name, name, tuple(np.asarray(part(log)) for part in parts), np.array(weights),
-                                      (0,) * len(parts), name)  # fmt: skip
+            subject = EvaluatedPolicy(
+                name, name, tuple(np.asarray(part(log)) for part in parts), np.array(weights), (0,) * len(parts), name
+            )
             each = estimate_policy(measure, subject, propensity, estimators=("fqe", "fqe2"))
             rows = each.rows(data.campaign, 0.95)
             yield from answers_of(at, users, seed, name, rows, at.truth[name])

@@ -94,8 +94,16 @@ def main() -> None:
             time.sleep(1)
             own = measured(PREPARE, folder / "log/campaign.toml", data, options.threads, options.memory)
             rows = json.loads((data / "manifest.json").read_text())["rows"]
-            rounds.append((duckdb["seconds"], own["seconds"], own["seconds"] / duckdb["seconds"],
-                           own["own"], own["all"], size(data)))  # fmt: skip
+            rounds.append(
+                (
+                    duckdb["seconds"],
+                    own["seconds"],
+                    own["seconds"] / duckdb["seconds"],
+                    own["own"],
+                    own["all"],
+                    size(data),
+                )
+            )
             print(f"| {rows:,} | {options.fields:,} | " + " | ".join(f"{x:.2f}" for x in rounds[-1]) + " |", flush=True)
         medians = [statistics.median(column) for column in zip(*rounds, strict=True)]
         print("| median | | " + " | ".join(f"{x:.2f}" for x in medians) + " |")

@@ -69,8 +69,9 @@ def one_log(
         rule = np.array([[each.reward, each.cost] for each in myopic])
         at = np.clip(budgets, rule[:, 1].min(), rule[:, 1].max())
         share = [curve.captured(value_at(rule, cost), cost) for cost in at]
-        yield Result("wide", seed, "1-day rule, true responses", 0.0, budgets.tolist(), share,
-                     (at / budgets - 1).tolist())  # fmt: skip
+        yield Result(
+            "wide", seed, "1-day rule, true responses", 0.0, budgets.tolist(), share, (at / budgets - 1).tolist()
+        )
         began = time.perf_counter()
         found = screen(data)
         names = [data.schema.categorical[field].name for field in found.kept]
@@ -81,9 +82,12 @@ def one_log(
             f"screening: {seconds:.1f} s, {len(names)} fields kept, of the ten that matter "
             f"{len(set(names) & set(matter))}, of noise {len(noise)}"
         )
-        runs = [("true fields", "auto", matter), ("screened", "auto", names),
-                *((f"DeepFM, {days}-day label", f"DeepFM, {days}-day label", names) for days in LABELS),
-                *([("all fields", "auto", world.names)] if every else [])]  # fmt: skip
+        runs = [
+            ("true fields", "auto", matter),
+            ("screened", "auto", names),
+            *((f"DeepFM, {days}-day label", f"DeepFM, {days}-day label", names) for days in LABELS),
+            *([("all fields", "auto", world.names)] if every else []),
+        ]
         for title, method, read in runs:
             if not title.startswith(tuple(rows)):
                 continue
@@ -123,8 +127,7 @@ def main() -> None:
     OUT.parent.mkdir(parents=True, exist_ok=True)
     results: list[Result] = []
     for seed in range(1, asked.seeds + 1):
-        for result in one_log(seed, asked.users, asked.fields, asked.values, asked.simulated, asked.all,
-                              asked.rows):  # fmt: skip
+        for result in one_log(seed, asked.users, asked.fields, asked.values, asked.simulated, asked.all, asked.rows):
             results.append(result)
             print(f"{seed} {result.method}: {np.round(result.share, 2)} {result.seconds:.0f} s", flush=True)
             OUT.write_text(json.dumps([asdict(r) for r in results], indent=1))

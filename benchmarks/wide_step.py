@@ -57,10 +57,16 @@ def time_own(folder: Path, steps: int) -> None:
         if progress.step >= done + steps:
             break
     wall = time.perf_counter() - before
-    print(json.dumps({
-        "seconds": wall / (progress.step - done), "compiled": (progress.seconds - inside) / wall, "first": compiling,
-        "peak": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e9,
-    }))  # fmt: skip
+    print(
+        json.dumps(
+            {
+                "seconds": wall / (progress.step - done),
+                "compiled": (progress.seconds - inside) / wall,
+                "first": compiling,
+                "peak": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e9,
+            }
+        )
+    )
 
 
 def dump(folder: Path, path: Path) -> None:
@@ -70,11 +76,19 @@ def dump(folder: Path, path: Path) -> None:
     following = np.asarray(data.next_row[rows]).astype(np.int64)
     following = np.where((following < 0) | (following >= len(rows)), rows, following)
     np.savez(
-        path, codes=data.codes(rows, data.code_type), next=following, outcome=data.outcome[rows],
-        action=np.asarray(data.action[rows], np.int64), sizes=np.array(data.schema.sizes), batch=of.train.batch,
-        embedding=of.train.embedding, layers=of.train.layers, actions=data.num_actions, heads=data.outcome.shape[1],
+        path,
+        codes=data.codes(rows, data.code_type),
+        next=following,
+        outcome=data.outcome[rows],
+        action=np.asarray(data.action[rows], np.int64),
+        sizes=np.array(data.schema.sizes),
+        batch=of.train.batch,
+        embedding=of.train.embedding,
+        layers=of.train.layers,
+        actions=data.num_actions,
+        heads=data.outcome.shape[1],
         functions=len(of.shape.functions),
-    )  # fmt: skip
+    )
 
 
 def main() -> None:

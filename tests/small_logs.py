@@ -26,11 +26,17 @@ def campaign(
 ) -> Campaign:
     content = {
         "campaign": {"name": "test", "discount": discount, **meta},
-        "log": {"source": "x.parquet", "user": "u", "time": "t", "action": "a", "reward": "r",
-                "features": {"categorical": ["s"], "numeric": ["parity"]}},
+        "log": {
+            "source": "x.parquet",
+            "user": "u",
+            "time": "t",
+            "action": "a",
+            "reward": "r",
+            "features": {"categorical": ["s"], "numeric": ["parity"]},
+        },
         "budget": [BUDGET] if budgets is None else budgets,
         "train": train or {},
-    }  # fmt: skip
+    }
     return Campaign.parse(content, Path("campaign.toml"))
 
 

@@ -40,8 +40,9 @@ def random_response(
         return array(width, out), array(out)
 
     flat = (len(sizes) + numbers + 1) * WIDTH
-    own: Pairs | Attention = Pairs(array(sum(sizes), heads), array(numbers, heads), array(actions, heads),
-                                   array(WIDTH, heads))  # fmt: skip
+    own: Pairs | Attention = Pairs(
+        array(sum(sizes), heads), array(numbers, heads), array(actions, heads), array(WIDTH, heads)
+    )
     if past_days:
         own = Attention(layer(flat, 6), array(2 * COLUMNS, 6), array(past_days, 6), layer(18, 5), layer(5, 1))
     widths = (flat + 6 * bool(past_days), *layers, heads)

@@ -59,8 +59,13 @@ def network(log: Any, kind: str, price: float, steps: int, seed: int) -> Act:
         encoder_factory=d3rlpy.models.VectorEncoderFactory(hidden_units=LAYERS),
     )
     learner = config.create(device="cpu:0")
-    learner.fit(dataset, n_steps=steps, n_steps_per_epoch=steps, show_progress=False,
-                logger_adapter=d3rlpy.logging.NoopAdapterFactory())  # fmt: skip
+    learner.fit(
+        dataset,
+        n_steps=steps,
+        n_steps_per_epoch=steps,
+        show_progress=False,
+        logger_adapter=d3rlpy.logging.NoopAdapterFactory(),
+    )
     return lambda codes, numbers, _prices: learner.predict(observed(codes, numbers))[None]
 
 

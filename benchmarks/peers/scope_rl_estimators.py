@@ -39,8 +39,14 @@ def told(
     value = float(estimator.estimate_policy_value(**inputs))
     seconds = time.perf_counter() - began
     _, low, high = estimator.estimate_interval(**inputs, n_bootstrap_samples=RESAMPLES, random_state=0).values()
-    return {"estimator": f"SCOPE-RL {name}", "target": target, "value": unit * value, "low": unit * float(low),
-            "high": unit * float(high), "seconds": seconds}  # fmt: skip
+    return {
+        "estimator": f"SCOPE-RL {name}",
+        "target": target,
+        "value": unit * value,
+        "low": unit * float(low),
+        "high": unit * float(high),
+        "seconds": seconds,
+    }
 
 
 def cut(log: Log, days: int) -> dict[str, NDArray[Any]]:
@@ -96,8 +102,11 @@ def discounted(log: Log, outcome: int, discount: float, steps: int, seed: int) -
     learner.fit(state=seen, **inputs, n_steps=steps, n_steps_per_epoch=steps, random_state=seed)
     inputs |= {"state_marginal_importance_weight": learner.predict_weight(seen), "n_step_pdis": 0}
     unit = (1 - discount) / (1 - discount ** inputs["step_per_trajectory"])
-    return [told(discrete.StateMarginalSNIS(), "StateMarginalSNIS, BestDICE", str(log["names"][outcome]), inputs, unit,
-                 began)]  # fmt: skip
+    return [
+        told(
+            discrete.StateMarginalSNIS(), "StateMarginalSNIS, BestDICE", str(log["names"][outcome]), inputs, unit, began
+        )
+    ]
 
 
 def main() -> None:

@@ -44,9 +44,16 @@ class Network(nn.Module):  # type: ignore[misc]
     """One of the two networks."""
 
     def __init__(
-        self, sizes: np.ndarray, embedding: int, layers: tuple[int, ...], actions: int, heads: int, functions: int,
-        *, sparse: bool,
-    ) -> None:  # fmt: skip
+        self,
+        sizes: np.ndarray,
+        embedding: int,
+        layers: tuple[int, ...],
+        actions: int,
+        heads: int,
+        functions: int,
+        *,
+        sparse: bool,
+    ) -> None:
         super().__init__()
         self.register_buffer("offsets", torch.as_tensor(np.cumsum(sizes) - sizes))
         self.embedding = nn.Embedding(int(sizes.sum()), embedding, sparse=sparse)
@@ -68,8 +75,15 @@ class Network(nn.Module):  # type: ignore[misc]
         embedded = self.embedding(codes + self.offsets).flatten(1)
         h, g = self.usual(embedded), self.effect(TAUGHT * embedded + (1 - TAUGHT) * embedded.detach())
         both = torch.cat([h, g], 1).detach()
-        return (self.mean(h), self.logits(h), self.idle(h), self.carried(h), self.direct(g), self.slope(g),
-                self.level(both))  # fmt: skip
+        return (
+            self.mean(h),
+            self.logits(h),
+            self.idle(h),
+            self.carried(h),
+            self.direct(g),
+            self.slope(g),
+            self.level(both),
+        )
 
 
 def tell(pair: nn.ModuleList, codes: Tensor) -> tuple[Tensor, ...]:

@@ -133,8 +133,10 @@ def test_a_row_without_user_and_a_missing_feature_are_named(bundle: Bundle) -> N
 
 def test_only_eligible_actions_are_given(eligible_bundle: Bundle) -> None:
     rng = np.random.default_rng(0)
-    lists = [None if rng.random() < 0.2 else [float(a) for a in rng.permutation([0, 1.5, 3])[: rng.integers(1, 4)]]
-             for _ in range(1_000)]  # fmt: skip
+    lists = [
+        None if rng.random() < 0.2 else [float(a) for a in rng.permutation([0, 1.5, 3])[: rng.integers(1, 4)]]
+        for _ in range(1_000)
+    ]
     table = users(1_000, allowed=lists)
     given = eligible_bundle.decide(table)["action"].to_pylist()
     assert all(allowed is None or action in allowed for action, allowed in zip(given, lists, strict=True))

@@ -188,8 +188,9 @@ def test_a_table_of_states_is_looked_up_exactly(fields: int, columns: int) -> No
     network = lookup_network(table, sizes, q, outcome, share)
     got, features = member(network, fields, columns).run(["q", "features"], codes, numbers)
     np.testing.assert_allclose(got[known], q[:, :, 0], atol=1e-6)
-    np.testing.assert_allclose(got[~known], np.broadcast_to(share @ q[:, :, 0].reshape(-1, 6), (sum(~known), 6))
-                               .reshape(-1, 3, 2), atol=1e-6)  # fmt: skip
+    np.testing.assert_allclose(
+        got[~known], np.broadcast_to(share @ q[:, :, 0].reshape(-1, 6), (sum(~known), 6)).reshape(-1, 3, 2), atol=1e-6
+    )
     np.testing.assert_array_equal(features, forward(network, codes, numbers).features)
     np.testing.assert_array_equal(features.sum(axis=1), known)
     (unseen,) = member(network, fields, columns).run(["unseen"], codes, numbers)

@@ -119,8 +119,11 @@ def several(make_frontier: Callable[[], BundleSpec], with_constant: BundleSpec) 
     """A frontier of three networks: its own, one that imitates with two policies that share a Q, and a constant one."""
     other = random_network(7, layers=(12,))
     shared = [MemberSpec(other, 0.0, [price], [1.0, -price], [0.5, 1.0]) for price in (0.1, 2.0)]
-    return replace(make_frontier(), frontier=(*make_frontier().frontier, *shared, with_constant.members[-1]),
-                   imitation_threshold=0.9)  # fmt: skip
+    return replace(
+        make_frontier(),
+        frontier=(*make_frontier().frontier, *shared, with_constant.members[-1]),
+        imitation_threshold=0.9,
+    )
 
 
 def test_policies_of_several_networks_are_one_graph(

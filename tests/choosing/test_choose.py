@@ -40,10 +40,16 @@ def chosen(data: Transitions, folder: Path, actions: Sequence[int] | None = None
     coords = of_campaign(campaign, np.asarray(data.outcome), steady=True)
     context = RunContext(data, campaign, coords.scale, ("reward", "coupon_cost"), None, 0, folder)
     width = data.number_columns.shape[1]
-    return choose(context, [
-        CandidatePolicy(f"always {a}", preferring_network(one, data.schema.sizes, width, 2), np.zeros(1), np.eye(2)[0])
-        for a in every for one in [np.eye(data.num_actions)[a]]
-    ])  # fmt: skip
+    return choose(
+        context,
+        [
+            CandidatePolicy(
+                f"always {a}", preferring_network(one, data.schema.sizes, width, 2), np.zeros(1), np.eye(2)[0]
+            )
+            for a in every
+            for one in [np.eye(data.num_actions)[a]]
+        ],
+    )
 
 
 @pytest.fixture(scope="module")
@@ -76,8 +82,9 @@ def test_limits_lowered_by_the_room_keep_it_also_where_users_seldom_decide(tmp_p
     path.write_text(path.read_text().replace("at_most = 1.2", "at_most = 2.6"))
     data = outlay.prepare(path, tmp_path / "data")
     assert not data.steady
-    context = critic_context(data, data.campaign, of_campaign(data.campaign, np.asarray(data.outcome), steady=False),
-                             "ddqn", 0, tmp_path)  # fmt: skip
+    context = critic_context(
+        data, data.campaign, of_campaign(data.campaign, np.asarray(data.outcome), steady=False), "ddqn", 0, tmp_path
+    )
     solved = best(constant_actions(context, Measure(data, SELECT, None, long_run=True)), context)
     assert solved is not None
     lowered = data.campaign.lowered(room(context))
@@ -97,8 +104,10 @@ def test_a_mixture_leaves_the_room_that_it_needs_itself_and_spends_the_rest(log:
     assert len(found.members) == 2
 
     def room(kept: Sequence[MeasuredPolicy], weights: NDArray[np.float64]) -> float:
-        parts = [[w * coordinates(getattr(k, fit), campaign)[1][:, 1] for k, w in zip(kept, weights, strict=True)]
-                 for fit in ("fitted", "certifying")]  # fmt: skip
+        parts = [
+            [w * coordinates(getattr(k, fit), campaign)[1][:, 1] for k, w in zip(kept, weights, strict=True)]
+            for fit in ("fitted", "certifying")
+        ]
         select, certify = (np.sum(part, axis=0) for part in parts)
         certifying, further = Spread.of(certify).scaled(users[1]), weights @ [k.further[0] for k in kept]
         above = np.hypot(certifying.above(norm.isf(0.025)), norm.isf(0.025) * further * certifying.error)
@@ -224,7 +233,9 @@ def test_weights_that_a_rule_found_are_kept_as_they_are(log: Path, tmp_path: Pat
     """Whether they keep the limits or not: that is told by the certificate."""
     found = offered_by_a_rule(log, tmp_path, weights=np.array([0.0, 0.25, 0.75]))
     assert [(kept.policy.name, weight) for kept, weight in zip(found.members, found.weights, strict=True)] == [
-        ("always 2", 0.25), ("always 4", 0.75)]  # fmt: skip
+        ("always 2", 0.25),
+        ("always 4", 0.75),
+    ]
     assert found.weights @ [kept.coordinates[1] for kept in found.members] > 2.2
 
 

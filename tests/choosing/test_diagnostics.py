@@ -51,10 +51,15 @@ def at() -> Measure:
 def test_overlap_is_told_by_segment(at: Measure) -> None:
     few, many = overlap(at, always(1), HALF)
     assert asdict(few) == {
-        "segment": "few", "choices": 3, "matched": pytest.approx(2 / 3), "ess": pytest.approx(2.0),
-        "mean_ratio": pytest.approx(4 / 3), "mean_ratio_error": pytest.approx(np.std([0, 4 / 3, 0, 0], ddof=1) / 2),
-        "unseen": (), "unseen_share": 0.0,
-    }  # fmt: skip
+        "segment": "few",
+        "choices": 3,
+        "matched": pytest.approx(2 / 3),
+        "ess": pytest.approx(2.0),
+        "mean_ratio": pytest.approx(4 / 3),
+        "mean_ratio_error": pytest.approx(np.std([0, 4 / 3, 0, 0], ddof=1) / 2),
+        "unseen": (),
+        "unseen_share": 0.0,
+    }
     assert (many.choices, many.matched, many.ess, many.mean_ratio) == (4, 0.0, 0.0, 0.0)
     assert (many.unseen, many.unseen_share) == ((1.0,), 1.0)
 
@@ -88,10 +93,15 @@ def test_shares_of_both_policies_are_those_of_rows_with_a_choice(at: Measure) ->
     drawn = replace(always(1), parts=(np.tile([0.25, 0.75], (8, 1)),))
     found = {(s.policy, s.segment, s.action): s.share for s in shares(at, drawn)}
     assert found == {
-        ("old", "few", 0.0): pytest.approx(1 / 3), ("old", "few", 1.0): pytest.approx(2 / 3),
-        ("old", "many", 0.0): 1.0, ("old", "many", 1.0): 0.0,
-        ("new", "few", 0.0): 0.25, ("new", "few", 1.0): 0.75, ("new", "many", 0.0): 0.25, ("new", "many", 1.0): 0.75,
-    }  # fmt: skip
+        ("old", "few", 0.0): pytest.approx(1 / 3),
+        ("old", "few", 1.0): pytest.approx(2 / 3),
+        ("old", "many", 0.0): 1.0,
+        ("old", "many", 1.0): 0.0,
+        ("new", "few", 0.0): 0.25,
+        ("new", "few", 1.0): 0.75,
+        ("new", "many", 0.0): 0.25,
+        ("new", "many", 1.0): 0.75,
+    }
 
 
 def test_a_segment_with_hardly_a_choice_is_left_out_and_none_at_all_is_no_table(at: Measure) -> None:

@@ -174,9 +174,13 @@ def test_what_was_not_checked_of_another_policy_hides_nothing_of_the_old_one(at:
     old = estimate_policy(at, OLD, at.propensity(), estimators=("fqe",))
     enough = MarkovCheck.of([PastDependence("reward", "action", "last day", 0.004, 0.003)], history=False)
     short = MarkovCheck.of([PastDependence("reward", "action", "last day", 0.4, 0.003)], history=False)
-    checks = Checks(propensities=None, reproduction=Reproduction(True, "", ("reward@1",)), markov=enough,
-                    agreement=Agreement(Reason(kind, {"found": "few follow it"}), ()),
-                    balance=BalanceCheck.of([], logged=True))  # fmt: skip
+    checks = Checks(
+        propensities=None,
+        reproduction=Reproduction(True, "", ("reward@1",)),
+        markov=enough,
+        agreement=Agreement(Reason(kind, {"found": "few follow it"}), ()),
+        balance=BalanceCheck.of([], logged=True),
+    )
     assert set(checks.with_cautions(old).cautions["fqe"]) == {None}
     assert short.refused is not None
     assert set(replace(checks, markov=short).with_cautions(old).cautions["fqe"]) == {short.refused.words}

@@ -13,9 +13,11 @@ FADING = ((0.55, 1.44), (0.54, 1.2), (0.52, 1.02), (0.51, 0.9), (0.505, 0.8), (0
 
 
 def days(new: tuple[tuple[float, float], ...], old: tuple[tuple[float, float], ...] = OLD) -> list[DayMeans]:
-    return [DayMeans(policy=name, day=day, reward=reward, costs=(cost,))
-            for name, course in (("old", old), ("mixture", new))
-            for day, (reward, cost) in enumerate(course, start=1)]  # fmt: skip
+    return [
+        DayMeans(policy=name, day=day, reward=reward, costs=(cost,))
+        for name, course in (("old", old), ("mixture", new))
+        for day, (reward, cost) in enumerate(course, start=1)
+    ]
 
 
 def test_a_peak_and_a_gain_that_ends_are_told_with_their_figures() -> None:

@@ -170,9 +170,12 @@ def test_every_estimator_is_pooled_from_what_the_folds_say_where_states_are_not_
     part, source = whole.parts[1], whole.features[1]
     assert source == (0, 1)
     pooled_ones = {
-        "fqe": at.fit(part, source), "fqe2": at.fit_second(part), "dr": at.doubly_robust(part, source, propensity),
-        "mis": at.marginal(part, source, propensity), "steps": at.residuals(part, source, propensity),
-    }  # fmt: skip
+        "fqe": at.fit(part, source),
+        "fqe2": at.fit_second(part),
+        "dr": at.doubly_robust(part, source, propensity),
+        "mis": at.marginal(part, source, propensity),
+        "steps": at.residuals(part, source, propensity),
+    }
     single: dict[str, list[Any]] = {name: [] for name in pooled_ones}
     for view in folds:
         own, rows = Measure(view, CERTIFY, bundle), view.rows_of(CERTIFY)
@@ -182,9 +185,12 @@ def test_every_estimator_is_pooled_from_what_the_folds_say_where_states_are_not_
         assert part is not None
         np.testing.assert_array_equal(part[rows], acts)
         for name, found in (
-            ("fqe", own.fit(acts)), ("fqe2", own.fit_second(acts)), ("dr", own.doubly_robust(acts, 0, given)),
-            ("mis", own.marginal(acts, 0, given)), ("steps", own.residuals(acts, 0, given)),
-        ):  # fmt: skip
+            ("fqe", own.fit(acts)),
+            ("fqe2", own.fit_second(acts)),
+            ("dr", own.doubly_robust(acts, 0, given)),
+            ("mis", own.marginal(acts, 0, given)),
+            ("steps", own.residuals(acts, 0, given)),
+        ):
             single[name].append(found)
     shares = fold_shares(folds)
     for name, found in pooled_ones.items():
@@ -239,8 +245,10 @@ def test_everyone_measures_the_mixture_each_by_the_policies_of_their_fold(run: R
     at = measured_on(data, bundle, run.fold_weights)
     whole = mixture_of(at, "as served")
     assert whole.weights.sum() == pytest.approx(1)
-    found = sum(weight * at.fit(part, f).value for part, f, weight in zip(whole.parts, whole.features, whole.weights,
-                                                                            strict=True))  # fmt: skip
+    found = sum(
+        weight * at.fit(part, f).value
+        for part, f, weight in zip(whole.parts, whole.features, whole.weights, strict=True)
+    )
     wanted = np.zeros(len(at.fit(None).value))
     for view, weights in zip(views(data, 4), run.fold_weights, strict=True):
         own = Measure(view, CERTIFY, bundle)
@@ -344,8 +352,15 @@ def _tail(folds: int, policies: int, noise: float, logs: int = 20_000) -> float:
     taken = (mean.sum(axis=1, keepdims=True) - mean).argmin(axis=2)  # by the users of the other folds
     error = np.take_along_axis(mean, taken[..., None], axis=2)[..., 0]
     spread = np.repeat([1.0, -1.0], users // 2)[:, None]  # of variance 1
-    part = Fitted(targets=("cost",), value=np.zeros(1), influence=spread, mass=np.ones((users, 1)), withheld=(None,),
-                  unsupported=np.zeros(1), daily=np.empty((0, 1)))  # fmt: skip
+    part = Fitted(
+        targets=("cost",),
+        value=np.zeros(1),
+        influence=spread,
+        mass=np.ones((users, 1)),
+        withheld=(None,),
+        unsupported=np.zeros(1),
+        daily=np.empty((0, 1)),
+    )
     places = [UserFold(np.arange(k * users, (k + 1) * users), 1 / folds) for k in range(folds)]
     std_error = pool([part] * folds, places, Everyone(folds * users)).std_error[0]
     return float((error.mean(axis=1) + quantile(0.975) * std_error < 0).mean())

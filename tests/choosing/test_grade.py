@@ -27,20 +27,23 @@ SURE = Certificate(
     gain_likely=0.15,
 )
 BROKEN = Reason(ReasonKind.LIMIT)
-REFUSED = Reason(ReasonKind.REPRODUCTION, {"found": "a check was not passed"})  # fmt: skip
+REFUSED = Reason(ReasonKind.REPRODUCTION, {"found": "a check was not passed"})
 
 
-@pytest.mark.parametrize(("certificate", "expected"), [
-    (SURE, "certified"),
-    (replace(SURE, gain_bound=-0.1), "promising"),
-    (replace(SURE, gain_bound=-0.1, gain_likely=-0.02), "not supported"),
-    (replace(SURE, gain_bound=None, gain_likely=None), "not supported"),
-    (replace(SURE, reason=BROKEN), "promising"),
-    (replace(SURE, reason=BROKEN, budgets=(replace(LINE, value=1.2, kept=False),)), "not supported"),
-    (replace(SURE, reason=BROKEN, budgets=(replace(LINE, floor=True, kept=False),)), "not supported"),
-    (replace(SURE, gain=-0.1, gain_bound=-0.2, gain_likely=-0.15), "not supported"),
-    (replace(SURE, gain=None, reason=REFUSED), "not supported"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("certificate", "expected"),
+    [
+        (SURE, "certified"),
+        (replace(SURE, gain_bound=-0.1), "promising"),
+        (replace(SURE, gain_bound=-0.1, gain_likely=-0.02), "not supported"),
+        (replace(SURE, gain_bound=None, gain_likely=None), "not supported"),
+        (replace(SURE, reason=BROKEN), "promising"),
+        (replace(SURE, reason=BROKEN, budgets=(replace(LINE, value=1.2, kept=False),)), "not supported"),
+        (replace(SURE, reason=BROKEN, budgets=(replace(LINE, floor=True, kept=False),)), "not supported"),
+        (replace(SURE, gain=-0.1, gain_bound=-0.2, gain_likely=-0.15), "not supported"),
+        (replace(SURE, gain=None, reason=REFUSED), "not supported"),
+    ],
+)
 def test_grades(certificate: Certificate, expected: Grade) -> None:
     assert grade(certificate) == expected
 
@@ -49,9 +52,11 @@ def test_where_the_limits_rule_the_old_policy_out_the_gain_over_constants_counts
     loss = replace(SURE, gain=-0.1, gain_bound=-0.2, gain_most=-0.05, gain_likely=-0.15)
     assert grade(loss) == "not supported"
     for least, likely, keep, expected in (
-        (0.01, 0.02, True, "certified"), (-0.01, 0.02, True, "promising"), (-0.01, -0.005, True, "not supported"),
+        (0.01, 0.02, True, "certified"),
+        (-0.01, 0.02, True, "promising"),
+        (-0.01, -0.005, True, "not supported"),
         (-0.01, -0.005, False, "certified"),
-    ):  # fmt: skip
+    ):
         beside = AgainstConstants("2 for 100% of users", 0.03, least, likely, value=0.5, spend=0.9, keep=keep)
         assert grade(loss, beside, ruled_out=True) == expected
     assert grade(replace(loss, reason=REFUSED), beside, ruled_out=True) == "not supported"
@@ -61,12 +66,21 @@ def test_where_the_limits_rule_the_old_policy_out_the_gain_over_constants_counts
 
 
 def campaign(**log: object) -> Campaign:
-    return Campaign.parse({
-        "campaign": {"name": "test"},
-        "log": {"source": "x.parquet", "user": "u", "time": "t", "action": "a", "reward": "r",
-                "features": {"categorical": ["s"]}, **log},
-        "budget": [{"name": "cost", "cost": "c", "at_most": 1.1}],
-    })  # fmt: skip
+    return Campaign.parse(
+        {
+            "campaign": {"name": "test"},
+            "log": {
+                "source": "x.parquet",
+                "user": "u",
+                "time": "t",
+                "action": "a",
+                "reward": "r",
+                "features": {"categorical": ["s"]},
+                **log,
+            },
+            "budget": [{"name": "cost", "cost": "c", "at_most": 1.1}],
+        }
+    )
 
 
 def test_nothing_is_certified_where_it_is_not_known_how_actions_were_drawn() -> None:

@@ -43,9 +43,13 @@ def always(action: int, bought: int, folder: Path, limit: float = 0.01, stated: 
     """Always one action, by a log of a day in which so many certify users bought with 2, and three others did."""
     coupon = np.random.default_rng(0).choice(ACTIONS, USERS)
     columns: dict[str, Any] = {
-        "user_id": [f"u{i}" for i in range(USERS)], "day": [0] * USERS, "level": [0] * USERS,
-        "coupon": coupon.tolist(), "active": [0] * USERS, "p": [1 / 3] * USERS,
-    }  # fmt: skip
+        "user_id": [f"u{i}" for i in range(USERS)],
+        "day": [0] * USERS,
+        "level": [0] * USERS,
+        "coupon": coupon.tolist(),
+        "active": [0] * USERS,
+        "p": [1 / 3] * USERS,
+    }
     data = prepared(folder, columns, limit)
     certifying = {data.user_ids().to_pylist()[user] for user in data.users_of(CERTIFY)}
     given = [(name in certifying, i) for i, name in enumerate(columns["user_id"]) if coupon[i] == 2]
@@ -145,9 +149,13 @@ def test_a_large_payer_elsewhere_in_the_log_is_not_certified_away(stated: str, t
         rng = np.random.default_rng(1)
         coupon = rng.choice(ACTIONS, USERS)
         columns: dict[str, Any] = {
-            "user_id": [f"u{i}" for i in range(USERS)], "day": [0] * USERS, "level": [0] * USERS,
-            "coupon": coupon, "active": rng.uniform(0.5, 1, USERS), "p": [1 / 3] * USERS,
-        }  # fmt: skip
+            "user_id": [f"u{i}" for i in range(USERS)],
+            "day": [0] * USERS,
+            "level": [0] * USERS,
+            "coupon": coupon,
+            "active": rng.uniform(0.5, 1, USERS),
+            "p": [1 / 3] * USERS,
+        }
         folder = tmp_path / f"{firm:g}"
         folder.mkdir()
         data = prepared(folder, columns, 2.0)
@@ -172,9 +180,14 @@ def test_a_large_payer_elsewhere_in_the_log_is_not_certified_away(stated: str, t
 
 def test_a_statement_that_the_log_contradicts_is_told(tmp_path: Path) -> None:
     columns: dict[str, Any] = {
-        "user_id": ["a", "b", "c", "d"], "day": [0] * 4, "level": [0] * 4, "coupon": [0.0, 1.0, 2.0, 2.0],
-        "active": [1, 0, 1, 0], "p": [1 / 3] * 4, "day_of_week": [0, 0, 0, 1],
-    }  # fmt: skip
+        "user_id": ["a", "b", "c", "d"],
+        "day": [0] * 4,
+        "level": [0] * 4,
+        "coupon": [0.0, 1.0, 2.0, 2.0],
+        "active": [1, 0, 1, 0],
+        "p": [1 / 3] * 4,
+        "day_of_week": [0, 0, 0, 1],
+    }
     for stated, said in {
         STATED: None,
         '\nreserve = "coupon / 2"': "coupon / 2 is not the largest cost: 1 rows cost more, first in row 3",

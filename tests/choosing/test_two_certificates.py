@@ -43,10 +43,19 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> outlay.Run:
         coupon = rng.integers(0, 3, USERS)
         buys = rng.random(USERS) < 0.01 * (1 + 4 * coupon * (level + 1))
         money = np.where(buys, rng.lognormal(0, 1.5, USERS), 0.0)
-        parts.append(pa.table({
-            "user_id": np.arange(USERS), "day": np.full(USERS, day), "level": level, "coupon": coupon.astype(float),
-            "money": money, "cost": 0.2 * coupon * (rng.random(USERS) < 0.5), "p": np.full(USERS, 1 / 3),
-        }))  # fmt: skip
+        parts.append(
+            pa.table(
+                {
+                    "user_id": np.arange(USERS),
+                    "day": np.full(USERS, day),
+                    "level": level,
+                    "coupon": coupon.astype(float),
+                    "money": money,
+                    "cost": 0.2 * coupon * (rng.random(USERS) < 0.5),
+                    "p": np.full(USERS, 1 / 3),
+                }
+            )
+        )
     pq.write_table(pa.concat_tables(parts), folder / "log.parquet")
     (folder / "campaign.toml").write_text(CAMPAIGN)
     return outlay.train(folder / "campaign.toml", folder / "run")

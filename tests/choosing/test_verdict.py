@@ -22,9 +22,14 @@ BROKEN = Reason(ReasonKind.LIMIT)
 
 def certificate(**changes: Any) -> Certificate:
     fields: dict[str, Any] = {
-        "reason": None, "confidence": 0.975, "users": 500, "budgets": (LINE,),
-        "gain": 0.05, "gain_bound": 0.02, "gain_most": 0.08,
-    }  # fmt: skip
+        "reason": None,
+        "confidence": 0.975,
+        "users": 500,
+        "budgets": (LINE,),
+        "gain": 0.05,
+        "gain_bound": 0.02,
+        "gain_most": 0.08,
+    }
     return Certificate(**{**fields, **changes})
 
 
@@ -137,8 +142,10 @@ TODAY = "Your budget rules out today's policy (cost is 2.5, and may be at most 1
 
 def dear(spread: float = 0.1) -> list[Estimate]:
     """The old policy costs 2.5, give or take `spread`, where 1 is allowed."""
-    made = (replace(e, value=2.5, low=2.5 - spread, high=2.5 + spread) if (e.policy, e.target) == ("old", "cost") else e
-            for e in estimates())  # fmt: skip
+    made = (
+        replace(e, value=2.5, low=2.5 - spread, high=2.5 + spread) if (e.policy, e.target) == ("old", "cost") else e
+        for e in estimates()
+    )
     return list(made)
 
 

@@ -47,8 +47,16 @@ def evaluated(
         "p": old[np.arange(len(action)), action],
         "active": (rng.random(len(score)) < active).astype(int),
     }
-    path = campaign_file(folder, columns, log='propensity = "p"' if stated else "", campaign=REPORT, categorical="[]",
-                         numeric='["a", "b", "c"]', tail="", discount=0.5)  # fmt: skip
+    path = campaign_file(
+        folder,
+        columns,
+        log='propensity = "p"' if stated else "",
+        campaign=REPORT,
+        categorical="[]",
+        numeric='["a", "b", "c"]',
+        tail="",
+        discount=0.5,
+    )
     path.write_text(path.read_text().replace("at_most = 1.2", "at_most = 3.0"))
     data = outlay.prepare(path, folder / "data").folder
     new = np.eye(3)[np.where(score < -0.2, 2, np.where(score < 0.5, 1, 0))]

@@ -264,8 +264,12 @@ def test_a_log_or_a_folder_is_no_campaign_file(command: str, tmp_path: Path) -> 
     path = write(tmp_path / "campaign")
     out = () if command == "check" else ("--out", tmp_path / "out")
     log, folder = path.with_name("log.parquet"), path.parent
-    refused(tmp_path, "log.parquet: is not a text file; a campaign.toml is expected.", "outlay init LOG",
-            command=(command, log, *out))  # fmt: skip
+    refused(
+        tmp_path,
+        "log.parquet: is not a text file; a campaign.toml is expected.",
+        "outlay init LOG",
+        command=(command, log, *out),
+    )
     found, way_out = "is a folder; a campaign.toml is expected.", "Give the file itself."
     if command == "train":  # which takes some folders
         found, way_out = "is the folder of a campaign", f"Give {path}."
@@ -381,8 +385,13 @@ def test_a_folder_of_somebody_else_is_not_replaced(habit: Habit, tmp_path: Path)
         ("simulate", "habit", "--out", mine, "--users", 10),
     ):
         refused(tmp_path, str(mine), "outlay did not write it", "--out", command=command)
-        refused(tmp_path, "manifest.json", "a file stands", "--out",
-                command=tuple(mine / "manifest.json" if part == mine else part for part in command))  # fmt: skip
+        refused(
+            tmp_path,
+            "manifest.json",
+            "a file stands",
+            "--out",
+            command=tuple(mine / "manifest.json" if part == mine else part for part in command),
+        )
 
 
 def test_a_path_through_a_file_is_told(habit: Habit, tmp_path: Path) -> None:

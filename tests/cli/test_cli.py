@@ -33,9 +33,21 @@ from outlay.jobs import doctor
 from outlay.training import frontier as train_frontier
 
 COMMANDS = (
-    "init", "check", "prepare", "train", "evaluate", "frontier", "report", "compare", "score", "allocate", "serve",
-    "export-log", "simulate", "doctor",
-)  # fmt: skip
+    "init",
+    "check",
+    "prepare",
+    "train",
+    "evaluate",
+    "frontier",
+    "report",
+    "compare",
+    "score",
+    "allocate",
+    "serve",
+    "export-log",
+    "simulate",
+    "doctor",
+)
 
 
 def test_these_are_the_commands() -> None:

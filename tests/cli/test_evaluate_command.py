@@ -92,8 +92,16 @@ def test_every_estimator_is_a_column_that_is_explained(printed: list[str]) -> No
     for name in names:
         assert len(line(printed, f"{name}: ").split()) > 3
     targets = [row.strip().split("   ")[0] for row in printed[at + 2 : at + 10]]
-    assert targets == ["active per day, discounted", "coupon_cost per decision", "active, 1 d", "coupon_cost, 1 d",
-                       "active, 3 d", "coupon_cost, 3 d", "active, 7 d", "coupon_cost, 7 d"]  # fmt: skip
+    assert targets == [
+        "active per day, discounted",
+        "coupon_cost per decision",
+        "active, 1 d",
+        "coupon_cost, 1 d",
+        "active, 3 d",
+        "coupon_cost, 3 d",
+        "active, 7 d",
+        "coupon_cost, 7 d",
+    ]
     # 1 of 11 paths goes a rule's way on each day: nothing is left of 7 days, and the reason is printed.
     assert printed[at + 8].count("–") >= 3
     assert "effective users" in line(printed, "– not given: ")
@@ -111,8 +119,19 @@ def test_segments_and_differences_have_their_tables(printed: list[str]) -> None:
 
 def test_what_it_rests_on_comes_last_and_then_what_to_do(printed: list[str], judged: tuple[Path, Path, Path]) -> None:
     at = printed.index(line(printed, "Reproduction: "))
-    begins = ["Reproduction:", "State:", "Balance:", "Bias:", "Days:", "Agreement:", "Logged",
-              "Certificate", "coupon_cost:", "Looks", "Grade:"]  # fmt: skip
+    begins = [
+        "Reproduction:",
+        "State:",
+        "Balance:",
+        "Bias:",
+        "Days:",
+        "Agreement:",
+        "Logged",
+        "Certificate",
+        "coupon_cost:",
+        "Looks",
+        "Grade:",
+    ]
     assert [row.split()[0] for row in printed[at:-2]] == begins
     assert "(limit ≤ 2.2)" in printed[-5]
     assert re.fullmatch(r"Looks at these users are counted in \S+/\d+\.sqlite, whichever DATA .*", printed[-4])
@@ -163,8 +182,11 @@ def test_the_test_that_would_settle_it_follows_the_verdict(
     shown = capsys.readouterr().out.splitlines()
     at = shown.index(result.verdict)
     assert [row.strip() for row in shown[at + 1 : -1]] == [
-        f"{settling.words} Plan it with:", settling.command, settling.placeholders, cost.words,
-    ]  # fmt: skip
+        f"{settling.words} Plan it with:",
+        settling.command,
+        settling.placeholders,
+        cost.words,
+    ]
 
 
 def test_json_is_one_document_with_what_is_promised(judged: tuple[Path, Path, Path]) -> None:
@@ -307,7 +329,7 @@ WRONG: dict[str, tuple[Callable[[pa.Table], pa.Table], tuple[str, ...]]] = {
         lambda t: changed(t, "day", pa.array(t["day"].to_numpy().astype("datetime64[D]"))),
         ("column 'day'", "date32", "whole numbers"),
     ),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", WRONG)
@@ -334,8 +356,12 @@ def test_a_file_that_is_no_parquet_is_refused(small: Path) -> None:
 
 def test_what_it_is_held_against_must_be_there_and_fit(small: Path, habit: Habit) -> None:
     path = written(small)
-    refused(outlay("evaluate", small / "data", "--policy", path, "--against", small / "nothing"),
-            "nothing, --against", "does not exist", "RUN folder")  # fmt: skip
+    refused(
+        outlay("evaluate", small / "data", "--policy", path, "--against", small / "nothing"),
+        "nothing, --against",
+        "does not exist",
+        "RUN folder",
+    )
     refused(outlay("evaluate", small / "data", "--policy", path, "--against", small / "data"), "outlay-run")
     other = habit_policy(habit, small / "habit.parquet", generous)
     refused(outlay("evaluate", small / "data", "--policy", path, "--against", other), "habit.parquet", "column '1.5'")

@@ -128,8 +128,13 @@ def test_a_limit_below_the_curve_is_said_where_no_budget_is_requested(a_run: Pat
 def test_an_impossible_budget_is_refused(a_run: Path, tmp_path: Path) -> None:
     for budget, words in (("-1", "budget: is -1;"), ("nan", "budget: is nan;"), ("inf", "budget: is inf;")):
         refused(tmp_path, words, "at least 0", command=("frontier", a_run, "--budget", budget))
-    refused(tmp_path, "budget 0.01: lies below the curve", "coupon_cost", "Give 0.",
-            command=("frontier", a_run, "--budget", 0.01, "--export", tmp_path / "b"))  # fmt: skip
+    refused(
+        tmp_path,
+        "budget 0.01: lies below the curve",
+        "coupon_cost",
+        "Give 0.",
+        command=("frontier", a_run, "--budget", 0.01, "--export", tmp_path / "b"),
+    )
     found = outlay("frontier", a_run, "--budget", "much")
     assert found.code == 2
     assert "--budget" in found.err
@@ -138,8 +143,13 @@ def test_an_impossible_budget_is_refused(a_run: Path, tmp_path: Path) -> None:
 
 def test_a_run_without_a_frontier_is_told_apart(finished: Path, habit: Habit, tmp_path: Path) -> None:
     shutil.copytree(finished, tmp_path / "greedy")
-    refused(tmp_path, "greedy", "trained for one budget", "Train with --method frontier",
-            command=("frontier", tmp_path / "greedy"))  # fmt: skip
+    refused(
+        tmp_path,
+        "greedy",
+        "trained for one budget",
+        "Train with --method frontier",
+        command=("frontier", tmp_path / "greedy"),
+    )
     refused(tmp_path, "none: does not exist", "Check the path", command=("frontier", tmp_path / "none"))
     refused(tmp_path, "expected 'outlay-run'", command=("frontier", habit.data))
 
@@ -169,16 +179,29 @@ def test_a_damaged_frontier_is_not_read(a_run: Path, tmp_path: Path) -> None:
 
 def test_a_bundle_is_exported_for_one_budget_into_a_free_folder(a_run: Path, tmp_path: Path) -> None:
     export = ("--export", tmp_path / "bundle")
-    refused(tmp_path, "export: 2 budgets", "Give the one budget",
-            command=("frontier", a_run, "--budget", 1.5, "--budget", 2.0, *export))  # fmt: skip
+    refused(
+        tmp_path,
+        "export: 2 budgets",
+        "Give the one budget",
+        command=("frontier", a_run, "--budget", 1.5, "--budget", 2.0, *export),
+    )
     mine = tmp_path / "mine"
     mine.mkdir()
     (mine / "thesis.tex").write_text("x")
-    for folder, words in ((mine, "outlay did not write it"), (mine / "thesis.tex", "a file stands"),
-                          (a_run, "RUN folder"), (a_run / "bundle", "bundle of the run itself"),
-                          (a_run / "data", "DATA folder")):  # fmt: skip
-        refused(tmp_path, str(folder), words, "Export to another folder",
-                command=("frontier", a_run, "--budget", 1.5, "--export", folder))  # fmt: skip
+    for folder, words in (
+        (mine, "outlay did not write it"),
+        (mine / "thesis.tex", "a file stands"),
+        (a_run, "RUN folder"),
+        (a_run / "bundle", "bundle of the run itself"),
+        (a_run / "data", "DATA folder"),
+    ):
+        refused(
+            tmp_path,
+            str(folder),
+            words,
+            "Export to another folder",
+            command=("frontier", a_run, "--budget", 1.5, "--export", folder),
+        )
     assert not (a_run / "data" / "looks.json").exists()
 
 
@@ -186,18 +209,32 @@ def test_what_the_counted_model_does_not_apply_to_is_refused(habit: Habit, tmp_p
     """A number of every row among the features: states are many."""
     wide = habit.changed(tmp_path / "in", ('"level"]', '"level", "user_id"]'))
     out = ("--out", tmp_path / "run")
-    refused(tmp_path, "oracle tabular: needs few distinct states", "--oracle orthogonal",
-            command=("train", wide, *out, "--oracle", "tabular"))  # fmt: skip
-    refused(tmp_path, "oracle: is 'tabular', which lp does not take", "--method frontier",
-            command=("train", habit.campaign, *out, "--oracle", "tabular", "--method", "lp"))  # fmt: skip
+    refused(
+        tmp_path,
+        "oracle tabular: needs few distinct states",
+        "--oracle orthogonal",
+        command=("train", wide, *out, "--oracle", "tabular"),
+    )
+    refused(
+        tmp_path,
+        "oracle: is 'tabular', which lp does not take",
+        "--method frontier",
+        command=("train", habit.campaign, *out, "--oracle", "tabular", "--method", "lp"),
+    )
 
 
 @pytest.mark.parametrize("oracle", ["auto", "tabular", "bcq"])
 def test_four_budgets_are_too_many(oracle: str, habit: Habit, tmp_path: Path) -> None:
     four = "".join(FLOOR.replace('"floor"', f'"floor {i}"') for i in range(3))
     path = habit.changed(tmp_path / "in", ("\n[train]", four + "\n[train]"))
-    refused(tmp_path, "[[budget]]", "has 4 budgets", "at most 3", "aim-greedy",
-            command=("train", path, "--out", tmp_path / "run", "--oracle", oracle))  # fmt: skip
+    refused(
+        tmp_path,
+        "[[budget]]",
+        "has 4 budgets",
+        "at most 3",
+        "aim-greedy",
+        command=("train", path, "--out", tmp_path / "run", "--oracle", oracle),
+    )
 
 
 def test_a_floor_as_money_budget_has_no_curve(a_run: Path, tmp_path: Path) -> None:

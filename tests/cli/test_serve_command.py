@@ -37,9 +37,20 @@ def config(tmp_path: Path) -> Path:
 @pytest.fixture(params=[1, 2])
 def running(bundle: Bundle, config: Path, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[tuple[Any, str]]:
     command: list[str | Path] = [
-        Path(sys.executable).with_name("outlay"), "serve", bundle.folder, "--config", config, "--cap", "10",
-        "--ledger", f"sqlite:///{tmp_path / 'ledger.db'}", "--port", "0", "--workers", str(request.param),
-    ]  # fmt: skip
+        Path(sys.executable).with_name("outlay"),
+        "serve",
+        bundle.folder,
+        "--config",
+        config,
+        "--cap",
+        "10",
+        "--ledger",
+        f"sqlite:///{tmp_path / 'ledger.db'}",
+        "--port",
+        "0",
+        "--workers",
+        str(request.param),
+    ]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
         assert process.stderr is not None
         words = process.stderr.readline()

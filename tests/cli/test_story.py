@@ -66,8 +66,12 @@ def test_from_a_log_to_decisions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert "10 rows" in members
     assert pq.read_table("members.parquet").num_rows % 10 == 0
     assert sorted(path.name for path in Path().iterdir()) == [
-        "camp", "data", "decisions.parquet", "members.parquet", "run",
-    ]  # fmt: skip
+        "camp",
+        "data",
+        "decisions.parquet",
+        "members.parquet",
+        "run",
+    ]
 
 
 def test_the_guesses_of_init_can_be_checked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

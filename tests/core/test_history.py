@@ -64,8 +64,11 @@ def test_unknown_values_are_left_out() -> None:
 
 def naive(past: PastRows, user: int, time: int, by: History) -> list[float]:
     """The same, row by row, as the formulas have it."""
-    order = sorted((t, i) for i, (u, t) in enumerate(zip(past.user, past.time, strict=True))
-                   if u == user and time - by.days <= t < time)[::-1]  # fmt: skip
+    order = sorted(
+        (t, i)
+        for i, (u, t) in enumerate(zip(past.user, past.time, strict=True))
+        if u == user and time - by.days <= t < time
+    )[::-1]
     found, lags = [float(len(order))], np.full((by.days, len(by.columns)), NAN)
     for t, i in order:
         lags[time - t - 1] = past.values[i]
@@ -79,10 +82,13 @@ def naive(past: PastRows, user: int, time: int, by: History) -> list[float]:
         different = [lag for lag, v in seen if v != nothing]
         total = sum(v for _, v in seen)
         told = {
-            "mean": total / len(seen), "sum": total, "count": len(different),
+            "mean": total / len(seen),
+            "sum": total,
+            "count": len(different),
             "decayed": sum(w * v for w, (_, v) in zip(weights, seen, strict=True)) / sum(weights),
-            "last": seen[0][1], "since": min(different, default=by.days + 1),
-        }  # fmt: skip
+            "last": seen[0][1],
+            "since": min(different, default=by.days + 1),
+        }
         found += [told[name] for name in ONE]
     return [*found, *lags.ravel()]
 

@@ -79,10 +79,13 @@ def test_a_log_that_has_lags_is_left_as_it_is_and_gives_the_same_numbers(tmp_pat
     assert LagFields.of(plain.schema, other.campaign, other.schema) is None, "means are not single values"
 
 
-@pytest.mark.parametrize(("tail", "error"), [
-    ("[log.history]\ndays = 90\n", "looks back 90 days; at most 60"),
-    ('[log.history]\ndays = 3\ncolumns = ["spend"]\n', "summarises 'spend', which DATA does not keep"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("tail", "error"),
+    [
+        ("[log.history]\ndays = 90\n", "looks back 90 days; at most 60"),
+        ('[log.history]\ndays = 3\ncolumns = ["spend"]\n', "summarises 'spend', which DATA does not keep"),
+    ],
+)
 def test_lags_that_data_cannot_tell_are_an_error(tmp_path: Path, tail: str, error: str) -> None:
     with pytest.raises(CampaignError, match=error):
         with_lags(prepared(tmp_path, tail), 7)

@@ -26,10 +26,17 @@ BUDGET = {"name": "cost", "cost": "cost", "at_most": 1.0}
 def campaign(discount: float = 0.8, budgets: list[dict[str, Any]] | None = None, **meta: Any) -> Campaign:
     content = {
         "campaign": {"name": "test", "discount": discount, **meta},
-        "log": {"source": "x.parquet", "user": "u", "time": "t", "action": "a", "reward": "r", "propensity": "p",
-                "features": {"categorical": ["s"]}},
+        "log": {
+            "source": "x.parquet",
+            "user": "u",
+            "time": "t",
+            "action": "a",
+            "reward": "r",
+            "propensity": "p",
+            "features": {"categorical": ["s"]},
+        },
         "budget": [BUDGET] if budgets is None else budgets,
-    }  # fmt: skip
+    }
     return Campaign.parse(content, Path("campaign.toml"))
 
 
@@ -158,10 +165,19 @@ def ragged(seed: int, users: int = 60) -> Transitions:
             at += int(rng.integers(1, 4))
     n = len(user)
     return transitions(
-        user=user, day=day, state=rng.integers(3, size=n), action=rng.integers(2, size=n),
-        outcome=rng.random((n, 2)), num_states=3, num_actions=2, window=8, terminal=ends,
-        forced=rng.random(n) < 0.2, propensity=np.full(n, 0.5), steady=False,
-    )  # fmt: skip
+        user=user,
+        day=day,
+        state=rng.integers(3, size=n),
+        action=rng.integers(2, size=n),
+        outcome=rng.random((n, 2)),
+        num_states=3,
+        num_actions=2,
+        window=8,
+        terminal=ends,
+        forced=rng.random(n) < 0.2,
+        propensity=np.full(n, 0.5),
+        steady=False,
+    )
 
 
 def fit(

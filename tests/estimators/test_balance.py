@@ -37,10 +37,15 @@ def checked(seed: int, lean: float, stated: str, *, features: bool = False) -> B
     given = np.where(action == 1, chance, 1 - chance).ravel()
     share = np.where(action.ravel() == 1, action.mean(), 1 - action.mean())
     log = transitions(
-        user=np.repeat(np.arange(USERS), DAYS), day=np.tile(np.arange(DAYS), USERS), state=np.zeros(USERS * DAYS),
-        action=action.ravel(), outcome=np.column_stack([active.ravel(), (active * action).ravel()]), num_states=1,
-        num_actions=2, propensity={"right": given, "wrong": share, "none": None}[stated],
-    )  # fmt: skip
+        user=np.repeat(np.arange(USERS), DAYS),
+        day=np.tile(np.arange(DAYS), USERS),
+        state=np.zeros(USERS * DAYS),
+        action=action.ravel(),
+        outcome=np.column_stack([active.ravel(), (active * action).ravel()]),
+        num_states=1,
+        num_actions=2,
+        propensity={"right": given, "wrong": share, "none": None}[stated],
+    )
     panel = Panel.of(log, CERTIFY)
     columns: list[NDArray[np.float64]] | None = [rng.normal(size=(len(panel), 2))] if features else None
     return balance_check(panel, panel.day, columns, given if stated == "right" else share)
@@ -86,8 +91,16 @@ def test_actions_that_were_never_given_are_not_judged_by_propensities() -> None:
     user, day = np.repeat(np.arange(USERS), DAYS), np.tile(np.arange(DAYS), USERS)
     told = rng.integers(2, size=USERS * DAYS)
     action = np.where(told == 1, 1, rng.integers(2, size=USERS * DAYS))
-    log = transitions(user=user, day=day, state=told, action=action, outcome=rng.random((USERS * DAYS, 2)),
-                      num_states=2, num_actions=2, propensity=np.where(told == 1, 1.0, 0.5))  # fmt: skip
+    log = transitions(
+        user=user,
+        day=day,
+        state=told,
+        action=action,
+        outcome=rng.random((USERS * DAYS, 2)),
+        num_states=2,
+        num_actions=2,
+        propensity=np.where(told == 1, 1.0, 0.5),
+    )
     panel = Panel.of(log, CERTIFY)
     assert panel.propensity is not None
     found = balance_check(panel, panel.day, [told[:, None].astype(float)], panel.propensity)

@@ -60,8 +60,10 @@ def band(of: Points, about: Campaign, **changes: Any) -> Band:
 
 def under(about: Campaign, **limits: float) -> Campaign:
     """With other limits, by the budgets' names."""
-    changed = [b.model_copy(update={"at_most" if b.sign > 0 else "at_least": limits.get(b.name, b.limit)})
-               for b in about.budgets]  # fmt: skip
+    changed = [
+        b.model_copy(update={"at_most" if b.sign > 0 else "at_least": limits.get(b.name, b.limit)})
+        for b in about.budgets
+    ]
     return about.model_copy(update={"budgets": tuple(changed)})
 
 
@@ -297,8 +299,9 @@ def test_of_every_mixture_the_weaker_of_two_families_of_bounds_counts_whatever_t
     bounds = []
     for order in ([0, 1, 2], [1, 0, 2]):
         places = np.concatenate([3 * i + np.arange(3) for i in order])
-        first, second = (points(c[np.ix_(places, places)], v[places], 3)
-                         for c, v in ((covariance, value), (wider, less)))  # fmt: skip
+        first, second = (
+            points(c[np.ix_(places, places)], v[places], 3) for c, v in ((covariance, value), (wider, less))
+        )
         found, alone = band(first, about, second=second), band(first, about)
         weights = np.array([0.25, 0.75]) if order[0] == 0 else np.array([0.75, 0.25])
         got, trusting = found.certificate(weights, about), alone.certificate(weights, about)

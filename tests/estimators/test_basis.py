@@ -56,8 +56,11 @@ KEPT = np.array([[1, 0, 1, 1, 0], [0, 0, 0, 0, 0], [1, 1, 1, 1, 1]], np.bool_)
 )
 def test_block_operations_equal_the_written_out_matrix(basis: Basis) -> None:
     left, right, weight, values = (
-        written_out(basis, LEFT), written_out(basis, RIGHT), RNG.random(N), RNG.random((N, 2)),
-    )  # fmt: skip
+        written_out(basis, LEFT),
+        written_out(basis, RIGHT),
+        RNG.random(N),
+        RNG.random((N, 2)),
+    )
     moment = basis.moment(LEFT, RIGHT, weight)
     assert (moment.toarray() if issparse(moment) else moment) == pytest.approx((left * weight[:, None]).T @ right)
     assert basis.project(RIGHT, values) == pytest.approx(right.T @ values)

@@ -40,11 +40,17 @@ def counted(
     (S, K), n = policy.shape, users * DAYS
     state = rng.integers(S, size=n)
     data = transitions(
-        user=np.repeat(np.arange(users), DAYS), day=np.tile(np.arange(DAYS), users), state=state,
-        action=drawn(policy[state], rng), outcome=np.zeros((n, 2)), num_states=S, num_actions=K,
-        split=rng.choice(3, users, p=[0.7, 0.15, 0.15]), forced=rng.random(n) < forced,
+        user=np.repeat(np.arange(users), DAYS),
+        day=np.tile(np.arange(DAYS), users),
+        state=state,
+        action=drawn(policy[state], rng),
+        outcome=np.zeros((n, 2)),
+        num_states=S,
+        num_actions=K,
+        split=rng.choice(3, users, p=[0.7, 0.15, 0.15]),
+        forced=rng.random(n) < forced,
         eligible=policy[state] > 0 if masked else None,
-    )  # fmt: skip
+    )
     if masked and data.states is not None:
         data = replace(data, states=States(data.states.codes, data.states.numbers, policy > 0))
     return data, policy[state]
@@ -74,17 +80,25 @@ def wide(
     policy = np.exp(logits) * allowed
     policy /= policy.sum(axis=1, keepdims=True)
     data = transitions(
-        user=np.repeat(np.arange(users), DAYS), day=np.tile(np.arange(DAYS), users), state=np.zeros(n),
-        action=drawn(policy, rng), outcome=np.zeros((n, 2)), num_states=1, num_actions=actions,
-        split=rng.choice(3, users, p=[0.7, 0.15, 0.15]), eligible=allowed if masked else None,
-    )  # fmt: skip
+        user=np.repeat(np.arange(users), DAYS),
+        day=np.tile(np.arange(DAYS), users),
+        state=np.zeros(n),
+        action=drawn(policy, rng),
+        outcome=np.zeros((n, 2)),
+        num_states=1,
+        num_actions=actions,
+        split=rng.choice(3, users, p=[0.7, 0.15, 0.15]),
+        eligible=allowed if masked else None,
+    )
     names = tuple(str(value) for value in range(values))
     data = replace(
-        data, state=None, states=None,
+        data,
+        state=None,
+        states=None,
         schema=Schema(tuple(Categorical(f"f{i}", names) for i in range(fields)), (Numeric("x", 0.0, 1.0),)),
         code_columns=((tuple(range(fields)), codes + FIRST),),
         number_columns=np.stack([number, np.zeros(n)], axis=1).astype(np.float32),
-    )  # fmt: skip
+    )
     return data, policy
 
 
@@ -386,11 +400,15 @@ def test_actions_drawn_once_and_kept_do_not_make_a_right_model_wrong(days: int) 
         rng = np.random.default_rng(seed)
         first = rng.choice(4, size=(users, 1), p=[0.7, 0.1, 0.1, 0.1])
         data = transitions(
-            user=np.repeat(np.arange(users), days), day=np.tile(np.arange(days), users),
-            state=rng.integers(5, size=users * days), action=np.repeat(first, days, axis=1).ravel(),
-            outcome=np.zeros((users * days, 2)), num_states=5, num_actions=4,
+            user=np.repeat(np.arange(users), days),
+            day=np.tile(np.arange(days), users),
+            state=rng.integers(5, size=users * days),
+            action=np.repeat(first, days, axis=1).ravel(),
+            outcome=np.zeros((users * days, 2)),
+            num_states=5,
+            num_actions=4,
             split=rng.choice(3, users, p=[0.7, 0.15, 0.15]),
-        )  # fmt: skip
+        )
         model = Behaviour.fit(data)
         doubted += not diagnose(model, data, data.rows_of(CERTIFY), learned=model.rows).ok
     assert doubted <= 1

@@ -29,9 +29,16 @@ FLOOR = float(Spread.of(-PSI[:, 1]).above(quantile(0.95)))
 
 def issue(cost: float, limit: float, *, sign: int = 1, withheld: Reason | None = None, users: int = 400) -> Certificate:
     return certify(
-        [0.5, sign * cost], PSI[:users] * [1, sign], [sign * limit], ["coupon_cost"], gain=0.1,
-        gain_influence=PSI[:users, 0], confidence=0.95, signs=[sign], withheld=withheld,
-    )  # fmt: skip
+        [0.5, sign * cost],
+        PSI[:users] * [1, sign],
+        [sign * limit],
+        ["coupon_cost"],
+        gain=0.1,
+        gain_influence=PSI[:users, 0],
+        confidence=0.95,
+        signs=[sign],
+        withheld=withheld,
+    )
 
 
 def test_it_certifies_below_the_limit_by_more_than_the_error_and_says_by_how_much_it_fails() -> None:
@@ -62,8 +69,16 @@ def test_the_bound_of_the_gain_is_one_sided() -> None:
 
 def test_a_reward_that_could_not_be_measured_takes_no_limit_away() -> None:
     """The gain is unknown, and the certificate says nothing of it."""
-    found = certify([np.nan, 1.0], PSI, [2.0], ["coupon_cost"], gain=np.nan, gain_influence=np.nan * PSI[:, 0],
-                    confidence=0.95, withheld=NO_SUPPORT)  # fmt: skip
+    found = certify(
+        [np.nan, 1.0],
+        PSI,
+        [2.0],
+        ["coupon_cost"],
+        gain=np.nan,
+        gain_influence=np.nan * PSI[:, 0],
+        confidence=0.95,
+        withheld=NO_SUPPORT,
+    )
     assert (found.certified, found.reason, found.withheld) == (True, None, None)
     assert (found.gain, found.gain_bound, found.gain_most) == (None, None, None)
 
@@ -128,8 +143,9 @@ def test_a_shuffled_log_is_called_promising_no_more_often_than_its_confidence_sa
             coordinates(fit(panel, basis, of), panel.data.campaign)
             for of in (policy[np.asarray(panel.state)], np.asarray(panel.action))
         )
-        found = certify(x, psi, [9.0], ["cost"], gain=x[0] - its[0], gain_influence=psi[:, 0] - other[:, 0],
-                        confidence=LIKELY)  # fmt: skip
+        found = certify(
+            x, psi, [9.0], ["cost"], gain=x[0] - its[0], gain_influence=psi[:, 0] - other[:, 0], confidence=LIKELY
+        )
         assert found.gain is not None
         assert found.gain_bound is not None
         above, likely = above + (found.gain > 0), likely + (found.gain_bound > 0)

@@ -52,13 +52,21 @@ def copied(data: Transitions, copies: int = COPIES, *, clustered: bool = True) -
     assert data.propensity is not None
     assert data.state is not None
     return replace(
-        data, action=again(data.action), outcome=again(data.outcome), gap=again(data.gap), day=again(data.day),
+        data,
+        action=again(data.action),
+        outcome=again(data.outcome),
+        gap=again(data.gap),
+        day=again(data.day),
         next_row=np.where(again(data.next_row) < 0, -1, again(data.next_row) + offset * rows),
-        user=(again(data.user) + offset * users).astype(np.uint32), users=people, forced=again(data.forced),
-        terminal=again(data.terminal), propensity=again(data.propensity), state=again(data.state),
+        user=(again(data.user) + offset * users).astype(np.uint32),
+        users=people,
+        forced=again(data.forced),
+        terminal=again(data.terminal),
+        propensity=again(data.propensity),
+        state=again(data.state),
         number_columns=again(data.number_columns),
         cluster=np.tile(np.arange(users), copies) if clustered else None,
-    )  # fmt: skip
+    )
 
 
 def basis(panel: Panel) -> CountedBasis:
@@ -124,9 +132,16 @@ def certificate(log: Transitions) -> Certificate:
     joint = fitted(Panel.of(log, CERTIFY))
     x, influence, limits = coordinates(joint, ABOUT)
     return certify(
-        x, influence, limits, ["cost"], gain=float(x[0]), gain_influence=influence[:, 0], confidence=0.95,
-        reach=largest(joint, ABOUT, replace(Reach.unknown(1), known=np.array([3.0]))), clusters=joint.clusters,
-    )  # fmt: skip
+        x,
+        influence,
+        limits,
+        ["cost"],
+        gain=float(x[0]),
+        gain_influence=influence[:, 0],
+        confidence=0.95,
+        reach=largest(joint, ABOUT, replace(Reach.unknown(1), known=np.array([3.0]))),
+        clusters=joint.clusters,
+    )
 
 
 def test_the_certificate_has_the_bounds_of_the_uncopied_log() -> None:

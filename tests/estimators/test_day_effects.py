@@ -28,10 +28,14 @@ def measured(chance: NDArray[np.floating], users: int = 4000, seed: int = 0) -> 
     rng, days = np.random.default_rng(seed), len(chance)
     reward = (rng.random((users, days)) < chance).ravel().astype(float)
     data = transitions(
-        user=np.repeat(np.arange(users), days), day=np.tile(np.arange(days), users), state=np.zeros(users * days),
-        action=rng.integers(2, size=users * days), outcome=np.column_stack([reward, 2 * reward]), num_states=1,
+        user=np.repeat(np.arange(users), days),
+        day=np.tile(np.arange(days), users),
+        state=np.zeros(users * days),
+        action=rng.integers(2, size=users * days),
+        outcome=np.column_stack([reward, 2 * reward]),
+        num_states=1,
         num_actions=2,
-    )  # fmt: skip
+    )
     panel = Panel.of(data, CERTIFY)
     return day_effects(panel, panel.day, None, 7)
 
@@ -42,10 +46,14 @@ def interval(seed: int, shock: float, trend: float, users: int, days: int) -> tu
     chance = 0.5 * (1 + shock * rng.standard_normal(days) + trend * np.arange(days))
     reward = (rng.random((users, days)) < chance).ravel().astype(float)
     data = transitions(
-        user=np.repeat(np.arange(users), days), day=np.tile(np.arange(days), users), state=np.zeros(users * days),
-        action=rng.integers(2, size=users * days), outcome=np.column_stack([reward, 2 * reward]), num_states=1,
+        user=np.repeat(np.arange(users), days),
+        day=np.tile(np.arange(days), users),
+        state=np.zeros(users * days),
+        action=rng.integers(2, size=users * days),
+        outcome=np.column_stack([reward, 2 * reward]),
+        num_states=1,
         num_actions=2,
-    )  # fmt: skip
+    )
     panel = Panel.of(data, CERTIFY)
     fitted = Evaluator(panel, CountedBasis(np.asarray(panel.state), 1, 2)).fit(days=[7])
     plain = next(e for e in fitted.estimates("old", "fqe", confidence=0.95) if e.target == "reward@7")
@@ -158,8 +166,9 @@ def test_few_days_have_students_quantile_at_the_probability_of_the_bound(level: 
     low, high = found.ends(Target("reward", 1), (1.0, 1.0, 1.0), 2 * level - 1)
     assert (low, high) == pytest.approx((1 - reach, 1 + reach))
     line = BudgetBound(budget="cost", value=1.0, bound=1.0, limit=9.0, floor=False, kept=True)
-    issued = Certificate(reason=None, confidence=level, users=100, budgets=(line,), gain=1.0, gain_bound=1.0,
-                         gain_most=1.0, window=1)  # fmt: skip
+    issued = Certificate(
+        reason=None, confidence=level, users=100, budgets=(line,), gain=1.0, gain_bound=1.0, gain_most=1.0, window=1
+    )
     wide = replace(found, window=1).widened_certificate(issued)
     assert wide.gain_bound == pytest.approx(1 - reach)
     assert wide.budgets[0].bound == pytest.approx(1 + reach)
@@ -171,8 +180,16 @@ def test_users_who_begin_on_different_days_share_fewer_shocks() -> None:
 
 
 def test_intervals_widen_in_quadrature_and_along_the_trend() -> None:
-    plain = Estimate(policy="p", estimator="fqe", target="reward@1", value=1.0, low=1 - Z * 0.1, high=1 + Z * 0.1,
-                     std_error=0.1, recommended=True)  # fmt: skip
+    plain = Estimate(
+        policy="p",
+        estimator="fqe",
+        target="reward@1",
+        value=1.0,
+        low=1 - Z * 0.1,
+        high=1 + Z * 0.1,
+        std_error=0.1,
+        recommended=True,
+    )
     wide = effects().widened(plain, 0.95)
     assert wide.std_error == pytest.approx(np.sqrt(2) * 0.1)
     assert (wide.low, wide.high) == pytest.approx((1 - Z * np.sqrt(2) * 0.1, 1 + Z * np.sqrt(2) * 0.1), abs=1e-5)
@@ -186,8 +203,9 @@ def test_intervals_widen_in_quadrature_and_along_the_trend() -> None:
 
 def certificate(bound: float) -> Certificate:
     line = BudgetBound(budget="cost", value=1.0, bound=bound, limit=1.1, floor=False, kept=True)
-    return Certificate(reason=None, confidence=0.975, users=1000, budgets=(line,), gain=0.2,
-                       gain_bound=0.1, gain_most=0.3, window=7)  # fmt: skip
+    return Certificate(
+        reason=None, confidence=0.975, users=1000, budgets=(line,), gain=0.2, gain_bound=0.1, gain_most=0.3, window=7
+    )
 
 
 def test_a_certificate_that_days_could_break_is_none() -> None:

@@ -25,8 +25,15 @@ def counted(panel: Panel) -> CountedBasis:
 def apart(users: int, folds: int = 2) -> NDArray[np.intp]:
     """`[users · folds]` numbers of users, as many of each fold in turn, of the first few thousand."""
     numbers = np.arange(4000)
-    data = transitions(user=numbers, day=0 * numbers, state=0 * numbers, action=0 * numbers, num_states=1,
-                       num_actions=2, outcome=np.zeros((4000, 2)))  # fmt: skip
+    data = transitions(
+        user=numbers,
+        day=0 * numbers,
+        state=0 * numbers,
+        action=0 * numbers,
+        num_states=1,
+        num_actions=2,
+        outcome=np.zeros((4000, 2)),
+    )
     fold = fold_of(Panel.of(data, CERTIFY), folds)
     return np.concatenate([np.flatnonzero(fold == f)[:users] for f in range(folds)])
 
@@ -52,10 +59,17 @@ def test_a_case_worked_by_hand() -> None:
     split[users] = CERTIFY
     blank = np.zeros(len(others))
     data = transitions(
-        user=np.append(number, others)[rows], day=np.append(np.tile([0, 1], 4), blank)[rows], state=0 * rows,
-        action=np.append(action, blank)[rows], outcome=np.repeat(np.append(reward, blank)[rows, None], 2, axis=1),
-        num_states=1, num_actions=2, about=campaign(0.5), split=split, propensity=np.full(len(rows), 0.5),
-    )  # fmt: skip
+        user=np.append(number, others)[rows],
+        day=np.append(np.tile([0, 1], 4), blank)[rows],
+        state=0 * rows,
+        action=np.append(action, blank)[rows],
+        outcome=np.repeat(np.append(reward, blank)[rows, None], 2, axis=1),
+        num_states=1,
+        num_actions=2,
+        about=campaign(0.5),
+        split=split,
+        propensity=np.full(len(rows), 0.5),
+    )
     panel = Panel.of(data, CERTIFY)
     result = DoublyRobust(panel, counted(panel), 2, least_rows=1).estimate(np.ones(8, np.intp), days=(2,))
     at = result.column("reward@2")
@@ -81,9 +95,17 @@ def test_unbiased_over_all_logs_of_two_actions_and_two_days_though_the_fitted_va
     split[users] = CERTIFY
     reward = np.column_stack([1 + first, (1 + second) * np.where(first == 1, 3, 1)]).ravel()
     prob = np.column_stack([np.where(first, 0.3, 0.7), np.where(second, 0.6, 0.4)]).ravel()
-    data = transitions(user=np.repeat(np.arange(len(path)), 2), day=np.tile([0, 1], len(path)), state=0 * reward,
-                       action=path.ravel(), outcome=np.column_stack([reward, 2 * reward]), num_states=1, num_actions=2,
-                       propensity=prob, split=split)  # fmt: skip
+    data = transitions(
+        user=np.repeat(np.arange(len(path)), 2),
+        day=np.tile([0, 1], len(path)),
+        state=0 * reward,
+        action=path.ravel(),
+        outcome=np.column_stack([reward, 2 * reward]),
+        num_states=1,
+        num_actions=2,
+        propensity=prob,
+        split=split,
+    )
     panel = Panel.of(data, CERTIFY)
     policy = np.tile([1, 0], 200)
     got = estimate(panel, counted(panel), policy, days=(2,), folds=2)
@@ -99,9 +121,17 @@ def exact(users: int, propensity: float) -> Transitions:
     action = rng.integers(2, size=(users, 4))
     state = np.column_stack([np.zeros(users, np.intp), action[:, :-1]])
     reward = (1 + 2 * state + action).ravel()
-    return transitions(user=np.repeat(np.arange(users), 4), day=np.tile(np.arange(4), users), state=state.ravel(),
-                       action=action.ravel(), outcome=np.column_stack([reward, reward]), num_states=2, num_actions=2,
-                       about=campaign(0.5), propensity=np.full(4 * users, propensity))  # fmt: skip
+    return transitions(
+        user=np.repeat(np.arange(users), 4),
+        day=np.tile(np.arange(4), users),
+        state=state.ravel(),
+        action=action.ravel(),
+        outcome=np.column_stack([reward, reward]),
+        num_states=2,
+        num_actions=2,
+        about=campaign(0.5),
+        propensity=np.full(4 * users, propensity),
+    )
 
 
 @pytest.mark.parametrize("propensity", [0.5, 0.2])
@@ -143,18 +173,32 @@ def longhand(panel: Panel, chosen: Array, days: int | None, folds: int) -> Array
         if days is None:
             rows = [i for i in train if closed[i]]
             for _ in range(80):
-                tables[0] = mean(rows, [
-                    (1 - gamma) * outcome[i]
-                    + (gamma ** panel.gap[i] * value(tables[0], panel.following[i]) if panel.following[i] >= 0 else 0)
-                    for i in rows
-                ])  # fmt: skip
+                tables[0] = mean(
+                    rows,
+                    [
+                        (1 - gamma) * outcome[i]
+                        + (
+                            gamma ** panel.gap[i] * value(tables[0], panel.following[i])
+                            if panel.following[i] >= 0
+                            else 0
+                        )
+                        for i in rows
+                    ],
+                )
         for h in range(1, (days or 0) + 1):
             rows = [i for i in train if closed[i] or left[i] >= h]
-            tables[h] = mean(rows, [
-                outcome[i] + (value(tables[h - panel.gap[i]], panel.following[i])
-                              if panel.following[i] >= 0 and panel.gap[i] < h else 0)
-                for i in rows
-            ])  # fmt: skip
+            tables[h] = mean(
+                rows,
+                [
+                    outcome[i]
+                    + (
+                        value(tables[h - panel.gap[i]], panel.following[i])
+                        if panel.following[i] >= 0 and panel.gap[i] < h
+                        else 0
+                    )
+                    for i in rows
+                ],
+            )
         for u in np.flatnonzero(fold == f):
             i, weight = int(panel.start[u] if days is None else panel.first[u]), 1.0
             begin = panel.day[i]
@@ -192,9 +236,18 @@ def test_gaps_terminal_truncated_and_forced_rows_agree_with_a_walk_along_each_pa
 def test_discount_zero_uses_the_outcome_of_truncated_rows() -> None:
     rng = np.random.default_rng(0)
     action, reward = rng.integers(2, size=200), rng.random(200)
-    data = transitions(user=np.arange(200), day=np.zeros(200), state=np.zeros(200), action=action, num_states=1,
-                       num_actions=2, outcome=np.column_stack([reward, reward]), about=campaign(0.0), steady=False,
-                       propensity=np.full(200, 0.5))  # fmt: skip
+    data = transitions(
+        user=np.arange(200),
+        day=np.zeros(200),
+        state=np.zeros(200),
+        action=action,
+        num_states=1,
+        num_actions=2,
+        outcome=np.column_stack([reward, reward]),
+        about=campaign(0.0),
+        steady=False,
+        propensity=np.full(200, 0.5),
+    )
     panel = Panel.of(data, CERTIFY)
     result = estimate(panel, counted(panel), np.ones(200, np.intp), days=(1,))
     at = result.column("reward@1")
@@ -298,9 +351,16 @@ def test_few_users_or_one_with_much_of_the_weight_make_a_caution() -> None:
     cautions = []
     for users in (2000, 3000, 200):
         action = np.arange(users) < 10
-        data = transitions(user=np.arange(users), day=np.zeros(users), state=np.zeros(users), action=action,
-                           num_states=1, num_actions=2, outcome=np.random.default_rng(0).random((users, 2)),
-                           propensity=np.where(action, 0.01, 0.99))  # fmt: skip
+        data = transitions(
+            user=np.arange(users),
+            day=np.zeros(users),
+            state=np.zeros(users),
+            action=action,
+            num_states=1,
+            num_actions=2,
+            outcome=np.random.default_rng(0).random((users, 2)),
+            propensity=np.where(action, 0.01, 0.99),
+        )
         panel = Panel.of(data, CERTIFY)
         result = estimate(panel, counted(panel), np.tile([0.8, 0.2], (users, 1)), days=(1,))
         cautions.append(result.cautions()[result.column("reward@1")])
@@ -318,8 +378,12 @@ def test_a_number_that_nobody_can_carry_is_withheld_with_the_reason() -> None:
     assert against.withheld[against.column("cost@3")] == "no user's window covers 3 days"
     assert np.isnan(against.value[against.column("reward@2")])
     assert against.value[against.column("decisions")] == 1
-    silent = Panel.of(transitions(user=[0, 1], day=[0, 0], state=[0, 0], action=[0, 1], outcome=[[1, 1], [2, 2]],
-                                  num_states=1, num_actions=2), CERTIFY)  # fmt: skip
+    silent = Panel.of(
+        transitions(
+            user=[0, 1], day=[0, 0], state=[0, 0], action=[0, 1], outcome=[[1, 1], [2, 2]], num_states=1, num_actions=2
+        ),
+        CERTIFY,
+    )
     mute = estimate(silent, counted(silent), np.zeros(2, np.intp), days=(1,))
     assert mute.withheld[0] == mute.withheld[-1] == "the log has no propensities"
     given = estimate(silent, counted(silent), np.zeros(2, np.intp), days=(1,), propensity=np.full(2, 0.5))

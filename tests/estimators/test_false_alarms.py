@@ -63,10 +63,15 @@ def drawn(seed: int, users: int, days: int, policy: str, *, stated: str = "right
         outcomes.append(np.column_stack([active, active * action]))
     n = users * days
     data: Transitions = transitions(
-        user=np.repeat(np.arange(users), days), day=np.tile(np.arange(days), users), state=np.zeros(n),
-        action=np.stack(actions, 1).ravel(), outcome=np.stack(outcomes, 1).reshape(n, 2), num_states=1, num_actions=4,
+        user=np.repeat(np.arange(users), days),
+        day=np.tile(np.arange(days), users),
+        state=np.zeros(n),
+        action=np.stack(actions, 1).ravel(),
+        outcome=np.stack(outcomes, 1).reshape(n, 2),
+        num_states=1,
+        num_actions=4,
         propensity=np.stack(propensities, 1).ravel(),
-    )  # fmt: skip
+    )
     plain = np.stack(states, 1).reshape(n, -1)
     plain = ((plain - plain.mean(axis=0)) / plain.std(axis=0)).astype(np.float32)
     return StateModel.of(Panel.of(data, CERTIFY), days, plain, plain[:, FEATURES : FEATURES + 4])

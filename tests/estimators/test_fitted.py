@@ -63,21 +63,34 @@ def longhand(panel: Panel, target: NDArray[np.intp], days: int | None) -> Array:
     if days is None:
         Q: dict[tuple[int, int], Array] = {}
         for _ in range(400):
-            Q = averages(closed, [
-                (1 - panel.discount) * outcome[i]
-                + (panel.discount ** panel.gap[i] * Q.get(taken[panel.following[i]], zero)
-                   if panel.following[i] >= 0 else zero)
-                for i in closed
-            ])  # fmt: skip
+            Q = averages(
+                closed,
+                [
+                    (1 - panel.discount) * outcome[i]
+                    + (
+                        panel.discount ** panel.gap[i] * Q.get(taken[panel.following[i]], zero)
+                        if panel.following[i] >= 0
+                        else zero
+                    )
+                    for i in closed
+                ],
+            )
         return np.asarray(np.mean([Q[taken[i]] for i in panel.start], axis=0))
     by_left: dict[int, dict[tuple[int, int], Array]] = {}
     for h in range(1, days + 1):
         rows = [i for i in range(len(panel)) if panel.following[i] >= 0 or panel.terminal[i] or left[i] >= h]
-        by_left[h] = averages(rows, [
-            outcome[i] + (by_left[h - panel.gap[i]][taken[panel.following[i]]]
-                          if panel.following[i] >= 0 and panel.gap[i] < h else zero)
-            for i in rows
-        ])  # fmt: skip
+        by_left[h] = averages(
+            rows,
+            [
+                outcome[i]
+                + (
+                    by_left[h - panel.gap[i]][taken[panel.following[i]]]
+                    if panel.following[i] >= 0 and panel.gap[i] < h
+                    else zero
+                )
+                for i in rows
+            ],
+        )
     return np.asarray(np.mean([by_left[days][taken[i]] for i in panel.first], axis=0))
 
 
@@ -163,9 +176,15 @@ def test_what_each_day_brings_adds_up_to_the_totals_up_to_the_longest() -> None:
 def test_daily_totals_are_withheld_up_to_the_span_that_is() -> None:
     """On the second day all are in state 1, where action 1 was never given."""
     U = 100
-    data = transitions(user=np.repeat(np.arange(U), 3), day=np.tile(np.arange(3), U), state=np.tile([0, 1, 1], U),
-                       action=np.tile([0, 0, 0, 1, 0, 0], U // 2), outcome=np.ones((3 * U, 2)), num_states=2,
-                       num_actions=2)  # fmt: skip
+    data = transitions(
+        user=np.repeat(np.arange(U), 3),
+        day=np.tile(np.arange(3), U),
+        state=np.tile([0, 1, 1], U),
+        action=np.tile([0, 0, 0, 1, 0, 0], U // 2),
+        outcome=np.ones((3 * U, 2)),
+        num_states=2,
+        num_actions=2,
+    )
     panel = Panel.of(data, CERTIFY)
     always = np.ones(len(panel), np.intp)
     given = fit(panel, counted(panel), always, days=(1, 3))
@@ -182,8 +201,15 @@ def joining_late() -> Transitions:
     days = np.concatenate([np.tile(np.arange(4), early), np.tile(np.arange(2), late)])
     user = np.concatenate([np.repeat(np.arange(early), 4), np.repeat(early + np.arange(late), 2)])
     state = (user >= early).astype(int)
-    data = transitions(user=user, day=days, state=state, action=np.arange(len(user)) // 3 % 2, num_states=2,
-                       num_actions=2, outcome=np.column_stack([1.0 + 2 * state, np.ones(len(user))]))  # fmt: skip
+    data = transitions(
+        user=user,
+        day=days,
+        state=state,
+        action=np.arange(len(user)) // 3 % 2,
+        num_states=2,
+        num_actions=2,
+        outcome=np.column_stack([1.0 + 2 * state, np.ones(len(user))]),
+    )
     data.users["window"] = np.where(np.arange(early + late) < early, 4, 2)
     return data
 
@@ -220,9 +246,16 @@ def test_totals_of_more_days_than_the_log_has_are_withheld() -> None:
 
 def test_where_all_other_users_have_ended_what_follows_is_known_and_all_count() -> None:
     """Two of four users end on the first day; while the third's window is too short, they do not count without it."""
-    data = transitions(user=[0, 1, 2, 2, 3], day=[0, 0, 0, 1, 0], state=[0] * 5, action=[0] * 5, num_states=1,
-                       num_actions=2, outcome=[[8, 1], [6, 1], [1, 1], [1, 1], [4, 1]],
-                       terminal=[True, True, False, False, False])  # fmt: skip
+    data = transitions(
+        user=[0, 1, 2, 2, 3],
+        day=[0, 0, 0, 1, 0],
+        state=[0] * 5,
+        action=[0] * 5,
+        num_states=1,
+        num_actions=2,
+        outcome=[[8, 1], [6, 1], [1, 1], [1, 1], [4, 1]],
+        terminal=[True, True, False, False, False],
+    )
     data.users["window"] = [1, 1, 2, 1]
     panel = Panel.of(data, CERTIFY)
     assert panel.covers(1).all()
@@ -245,9 +278,17 @@ def test_three_rows_worked_by_hand() -> None:
     δ = (2 − 2.5, 3 − 2.5) = (−0.5, 0.5), inflated by 1/√(1 − 1/2). ψ = 2 · 1/2 · (∓0.5·√2) = ∓0.7071.
     """
     data = transitions(
-        user=[0, 0, 1], day=[0, 1, 0], state=[0, 1, 0], action=[1, 0, 1], outcome=[[2, 0], [4, 0], [6, 0]],
-        terminal=[False, True, True], num_states=2, num_actions=2, about=campaign(0.5), steady=False,
-    )  # fmt: skip
+        user=[0, 0, 1],
+        day=[0, 1, 0],
+        state=[0, 1, 0],
+        action=[1, 0, 1],
+        outcome=[[2, 0], [4, 0], [6, 0]],
+        terminal=[False, True, True],
+        num_states=2,
+        num_actions=2,
+        about=campaign(0.5),
+        steady=False,
+    )
     panel = Panel.of(data, CERTIFY)
     result = fit(panel, counted(panel), np.array([1, 0, 1]), days=(2,), least_rows=1)
     assert result.value[result.column("reward")] == pytest.approx(2.5)
@@ -261,9 +302,18 @@ def test_a_terminal_row_is_a_zero_and_a_truncated_one_is_left_out() -> None:
     """State 0 leads to state 1 or, in half the rows, to an end. Dropping those rows instead would double the future."""
     values = []
     for ends in (True, False):
-        data = transitions(user=[0, 0, 1, 2, 2, 3], day=[0, 1, 0, 0, 1, 0], state=[0, 1, 0, 0, 1, 0], action=[0] * 6,
-                           outcome=[[0, 0], [1, 0], [0, 0]] * 2, terminal=[False, True, ends] * 2,
-                           num_states=2, num_actions=2, about=campaign(0.5), steady=False)  # fmt: skip
+        data = transitions(
+            user=[0, 0, 1, 2, 2, 3],
+            day=[0, 1, 0, 0, 1, 0],
+            state=[0, 1, 0, 0, 1, 0],
+            action=[0] * 6,
+            outcome=[[0, 0], [1, 0], [0, 0]] * 2,
+            terminal=[False, True, ends] * 2,
+            num_states=2,
+            num_actions=2,
+            about=campaign(0.5),
+            steady=False,
+        )
         panel = Panel.of(data, CERTIFY)
         values.append(fit(panel, counted(panel)).value[0])
     assert values == pytest.approx([0.5 * 0.5 * 0.5, 0.5 * 0.5])
@@ -273,8 +323,17 @@ def test_discount_zero_is_a_one_step_problem_and_uses_rows_without_a_next_row() 
     """One row a user: the value is the mean over states of the mean reward of the chosen action."""
     rng = np.random.default_rng(0)
     state, action, reward = rng.integers(2, size=80), rng.integers(2, size=80), rng.random(80)
-    data = transitions(user=np.arange(80), day=np.zeros(80), state=state, action=action, num_states=2, num_actions=2,
-                       outcome=np.column_stack([reward, 0 * reward]), about=campaign(0.0), steady=False)  # fmt: skip
+    data = transitions(
+        user=np.arange(80),
+        day=np.zeros(80),
+        state=state,
+        action=action,
+        num_states=2,
+        num_actions=2,
+        outcome=np.column_stack([reward, 0 * reward]),
+        about=campaign(0.0),
+        steady=False,
+    )
     panel = Panel.of(data, CERTIFY)
     result = fit(panel, counted(panel), np.ones(80, np.intp), days=(1,))
     by_hand = sum(np.mean(state == s) * reward[(state == s) & (action == 1)].mean() for s in (0, 1))
@@ -284,8 +343,15 @@ def test_discount_zero_is_a_one_step_problem_and_uses_rows_without_a_next_row() 
 
 
 def test_without_any_following_row_the_discounted_value_is_withheld_with_the_reason() -> None:
-    data = transitions(user=np.arange(40), day=np.zeros(40), state=np.zeros(40), action=np.arange(40) % 2,
-                       outcome=np.ones((40, 2)), num_states=1, num_actions=2)  # fmt: skip
+    data = transitions(
+        user=np.arange(40),
+        day=np.zeros(40),
+        state=np.zeros(40),
+        action=np.arange(40) % 2,
+        outcome=np.ones((40, 2)),
+        num_states=1,
+        num_actions=2,
+    )
     panel = Panel.of(data, CERTIFY)
     result = fit(panel, counted(panel), days=(1, 2))
     assert result.withheld[0] is not None
@@ -299,10 +365,18 @@ def test_forced_rows_take_the_logged_action_and_are_no_decision() -> None:
     """Every row after the first is forced: the policy's choice there changes nothing; J_1 counts first rows only."""
     rng = np.random.default_rng(5)
     action = np.repeat(rng.integers(2, size=200), 3)
-    data = transitions(user=np.repeat(np.arange(200), 3), day=np.tile(np.arange(3), 200), num_states=3, num_actions=2,
-                       state=np.tile(np.arange(3), 200), action=action, outcome=rng.random((600, 2)), steady=False,
-                       forced=np.tile([False, True, True], 200),
-                       terminal=np.tile([False, False, True], 200))  # fmt: skip
+    data = transitions(
+        user=np.repeat(np.arange(200), 3),
+        day=np.tile(np.arange(3), 200),
+        num_states=3,
+        num_actions=2,
+        state=np.tile(np.arange(3), 200),
+        action=action,
+        outcome=rng.random((600, 2)),
+        steady=False,
+        forced=np.tile([False, True, True], 200),
+        terminal=np.tile([False, False, True], 200),
+    )
     panel = Panel.of(data, CERTIFY)
     one = fit(panel, counted(panel), np.tile([1, 0, 0], 200))
     other = fit(panel, counted(panel), np.tile([1, 1, 1], 200))
@@ -329,9 +403,15 @@ def test_features_that_span_a_linear_truth_recover_it_with_collinear_columns() -
     z = np.repeat(rng.normal(size=U), days)
     action = rng.integers(2, size=U * days)
     reward = np.where(action == 1, 1 + z, 2 - z)
-    data = transitions(user=np.repeat(np.arange(U), days), day=np.tile(np.arange(days), U), state=np.zeros(U * days),
-                       action=action, num_states=1, num_actions=2,
-                       outcome=np.column_stack([reward, reward]))  # fmt: skip
+    data = transitions(
+        user=np.repeat(np.arange(U), days),
+        day=np.tile(np.arange(days), U),
+        state=np.zeros(U * days),
+        action=action,
+        num_states=1,
+        num_actions=2,
+        outcome=np.column_stack([reward, reward]),
+    )
     panel = Panel.of(data, CERTIFY)
     f = np.column_stack([z, z, np.zeros_like(z)])
     result = fit(panel, FeatureBasis(f, 2), np.ones(U * days, np.intp), days=(2,))
@@ -395,8 +475,15 @@ def half_known(thin_users: int) -> Transitions:
     state = np.where(np.arange(U) < 400, 0, 1).repeat(3)
     action = np.where(state == 0, np.arange(3 * U) % 2, 0)
     action[-3] = 1
-    return transitions(user=np.repeat(np.arange(U), 3), day=np.tile(np.arange(3), U), state=state, action=action,
-                       outcome=np.column_stack([1.0 + action, action]), num_states=2, num_actions=3)  # fmt: skip
+    return transitions(
+        user=np.repeat(np.arange(U), 3),
+        day=np.tile(np.arange(3), U),
+        state=state,
+        action=action,
+        outcome=np.column_stack([1.0 + action, action]),
+        num_states=2,
+        num_actions=3,
+    )
 
 
 def test_a_value_that_leans_on_unseen_pairs_is_withheld_in_words_and_a_little_leaning_is_reported() -> None:
@@ -431,8 +518,15 @@ def test_features_withhold_what_lies_beyond_the_rows_of_an_action() -> None:
     action = np.where(z < 0, np.arange(len(z)) // 2 % 2, 0)
     action[np.flatnonzero(z < 0)[6:]] = 0  # 2 rows or so with action 1 and almost one z
     U = len(z) // 2
-    data = transitions(user=np.repeat(np.arange(U), 2), day=np.tile([0, 1], U), state=np.zeros(2 * U), action=action,
-                       outcome=rng.random((2 * U, 2)), num_states=1, num_actions=2)  # fmt: skip
+    data = transitions(
+        user=np.repeat(np.arange(U), 2),
+        day=np.tile([0, 1], U),
+        state=np.zeros(2 * U),
+        action=action,
+        outcome=rng.random((2 * U, 2)),
+        num_states=1,
+        num_actions=2,
+    )
     panel = Panel.of(data, CERTIFY)
     result = fit(panel, FeatureBasis(z[:, None], 2), np.ones(2 * U, np.intp))
     assert result.withheld[0] is not None
@@ -445,8 +539,16 @@ def test_a_fitted_value_that_outcomes_cannot_add_up_to_is_withheld() -> None:
     z = np.append(rng.uniform(0, 1, 2000), np.full(2000, 3.0))
     action = np.repeat([1, 0], 2000)
     reward = np.where(z > 0.5, 1.0, 0.0) * action
-    data = transitions(user=np.arange(4000), day=np.zeros(4000), state=np.zeros(4000), action=action, num_states=1,
-                       num_actions=2, outcome=np.column_stack([reward, 0 * reward]), about=campaign(0.0))  # fmt: skip
+    data = transitions(
+        user=np.arange(4000),
+        day=np.zeros(4000),
+        state=np.zeros(4000),
+        action=action,
+        num_states=1,
+        num_actions=2,
+        outcome=np.column_stack([reward, 0 * reward]),
+        about=campaign(0.0),
+    )
     panel = Panel.of(data, CERTIFY)
     result = fit(panel, FeatureBasis(z[:, None], 2), np.ones(4000, np.intp))
     assert result.withheld[0] is not None
@@ -456,8 +558,17 @@ def test_a_fitted_value_that_outcomes_cannot_add_up_to_is_withheld() -> None:
 
 def test_an_action_that_is_not_allowed_is_an_error_and_a_forced_row_excuses_it() -> None:
     for forced in (False, True):
-        data = transitions(user=[0, 1], day=[0, 0], state=[0, 0], action=[0, 0], outcome=np.ones((2, 2)), num_states=1,
-                           num_actions=2, eligible=[[1, 0], [1, 1]], forced=[forced, False])  # fmt: skip
+        data = transitions(
+            user=[0, 1],
+            day=[0, 0],
+            state=[0, 0],
+            action=[0, 0],
+            outcome=np.ones((2, 2)),
+            num_states=1,
+            num_actions=2,
+            eligible=[[1, 0], [1, 1]],
+            forced=[forced, False],
+        )
         panel = Panel.of(data, CERTIFY)
         if forced:
             assert panel.follow(np.array([1, 1])).kind.tolist() == [0, 1]
@@ -467,8 +578,16 @@ def test_an_action_that_is_not_allowed_is_an_error_and_a_forced_row_excuses_it()
 
 
 def test_only_users_of_the_split_count_and_an_empty_split_is_an_error() -> None:
-    data = transitions(user=[0, 0, 1, 1], day=[0, 1, 0, 1], state=[0] * 4, action=[0] * 4, num_states=1, num_actions=2,
-                       outcome=[[1, 1], [1, 1], [5, 5], [5, 5]], split=[LEARN, CERTIFY])  # fmt: skip
+    data = transitions(
+        user=[0, 0, 1, 1],
+        day=[0, 1, 0, 1],
+        state=[0] * 4,
+        action=[0] * 4,
+        num_states=1,
+        num_actions=2,
+        outcome=[[1, 1], [1, 1], [5, 5], [5, 5]],
+        split=[LEARN, CERTIFY],
+    )
     panel = Panel.of(data, CERTIFY)
     assert panel.following.tolist() == [1, -1]
     assert fit(panel, counted(panel), days=(2,), least_rows=1).value[[0, 3]] == pytest.approx([5, 10])
@@ -481,9 +600,15 @@ def test_the_order_of_users_does_not_matter() -> None:
     data = world.log(100, 4, np.random.default_rng(42))
     order = np.arange(400).reshape(100, 4)[::-1].ravel()
     flipped = transitions(
-        user=np.repeat(np.arange(100), 4), day=data.day, state=np.asarray(data.state)[order],
-        action=data.action[order], outcome=data.outcome[order], num_states=3, num_actions=2, about=data.campaign,
-    )  # fmt: skip
+        user=np.repeat(np.arange(100), 4),
+        day=data.day,
+        state=np.asarray(data.state)[order],
+        action=data.action[order],
+        outcome=data.outcome[order],
+        num_states=3,
+        num_actions=2,
+        about=data.campaign,
+    )
     one, other = (
         fit(panel, counted(panel), np.array([1, 1, 0])[np.asarray(panel.state)], days=(3,))
         for panel in (Panel.of(data, CERTIFY), Panel.of(flipped, CERTIFY))

@@ -46,8 +46,9 @@ def fits(about: Campaign) -> list[Fitted]:
     """Four policies on a log where decisions end, pause and are forced, so that x_1 differs between them."""
     log = ragged(3, users=300)
     if len(about.budgets) > 1:
-        log = type(log)(**{**vars(log), "outcome": np.column_stack([log.outcome, np.flip(log.outcome[:, 1])]),
-                           "campaign": about})  # fmt: skip
+        log = type(log)(
+            **{**vars(log), "outcome": np.column_stack([log.outcome, np.flip(log.outcome[:, 1])]), "campaign": about}
+        )
     else:
         log = type(log)(**{**vars(log), "campaign": about})
     panel = Panel.of(log, CERTIFY)

@@ -17,8 +17,16 @@ KINDS: tuple[Kind, ...] = ("plain", "self-normalised")
 
 
 def two_days(first: int, second: int, reward: tuple[float, float], prob: tuple[float, float]) -> Transitions:
-    return transitions(user=[0, 0], day=[0, 1], state=[0, 0], action=[first, second], num_states=1, num_actions=2,
-                       outcome=[[reward[0], 0], [reward[1], 0]], propensity=prob)  # fmt: skip
+    return transitions(
+        user=[0, 0],
+        day=[0, 1],
+        state=[0, 0],
+        action=[first, second],
+        num_states=1,
+        num_actions=2,
+        outcome=[[reward[0], 0], [reward[1], 0]],
+        propensity=prob,
+    )
 
 
 def test_without_clipping_it_is_unbiased_over_all_logs_of_two_actions_and_two_days() -> None:
@@ -31,9 +39,16 @@ def test_without_clipping_it_is_unbiased_over_all_logs_of_two_actions_and_two_da
     first, second = np.array(paths).T
     reward = np.column_stack([1 + first, (1 + second) * np.where(first == 1, 3, 1)]).ravel()
     prob = np.column_stack([np.where(first, 0.3, 0.7), np.where(second, 0.6, 0.4)]).ravel()
-    data = transitions(user=np.repeat(np.arange(100), 2), day=np.tile([0, 1], 100), state=np.zeros(200), num_states=1,
-                       action=np.array(paths).ravel(), num_actions=2, outcome=np.column_stack([reward, 2 * reward]),
-                       propensity=prob)  # fmt: skip
+    data = transitions(
+        user=np.repeat(np.arange(100), 2),
+        day=np.tile([0, 1], 100),
+        state=np.zeros(200),
+        num_states=1,
+        action=np.array(paths).ravel(),
+        num_actions=2,
+        outcome=np.column_stack([reward, 2 * reward]),
+        propensity=prob,
+    )
     panel = Panel.of(data, CERTIFY)
     for kind in KINDS:
         got = weigh(panel, np.tile([1, 0], 100), days=(2,), kind=kind, clip=1e9)
@@ -91,9 +106,16 @@ def test_a_sticky_mixture_is_the_mean_of_its_members_per_user_not_of_their_actio
     """Two constant members on a 2-day log: only whole paths match; a policy redrawn each day would match all four."""
     rng = np.random.default_rng(1)
     action = rng.integers(2, size=800)
-    data = transitions(user=np.repeat(np.arange(400), 2), day=np.tile([0, 1], 400), state=np.zeros(800), action=action,
-                       outcome=np.column_stack([action, action]), num_states=1, num_actions=2,
-                       propensity=np.full(800, 0.5))  # fmt: skip
+    data = transitions(
+        user=np.repeat(np.arange(400), 2),
+        day=np.tile([0, 1], 400),
+        state=np.zeros(800),
+        action=action,
+        outcome=np.column_stack([action, action]),
+        num_states=1,
+        num_actions=2,
+        propensity=np.full(800, 0.5),
+    )
     panel = Panel.of(data, CERTIFY)
     parts = [weigh(panel, np.full(800, a), days=(2,)) for a in (0, 1)]
     mixture = combine(parts, np.array([0.5, 0.5]))

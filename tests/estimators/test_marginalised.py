@@ -54,15 +54,26 @@ def every_path(days: int, daily: Array | None = None, late: NDArray[np.intp] = M
     user, day = np.repeat(np.arange(len(state)), days), np.tile(np.arange(days), len(state))
     s, a = state.ravel(), action.ravel()
     reward = REWARD[s, a] if daily is None else daily[day, s, a]
-    return transitions(user=user, day=day, state=s, action=a, outcome=np.column_stack([reward, a]), num_states=3,
-                       num_actions=2, propensity=(DRAWS[s] == a[:, None]).mean(axis=1))  # fmt: skip
+    return transitions(
+        user=user,
+        day=day,
+        state=s,
+        action=a,
+        outcome=np.column_stack([reward, a]),
+        num_states=3,
+        num_actions=2,
+        propensity=(DRAWS[s] == a[:, None]).mean(axis=1),
+    )
 
 
 def model(discount: float = 0.8) -> TabularCMDP:
     return TabularCMDP(
-        transition=np.stack([np.equal(MOVES, s).mean(axis=2) for s in range(3)], axis=2), reward=REWARD,
-        cost=np.tile([0.0, 1.0], (3, 1))[:, :, None], start=np.full(3, 1 / 3), discount=discount,
-    )  # fmt: skip
+        transition=np.stack([np.equal(MOVES, s).mean(axis=2) for s in range(3)], axis=2),
+        reward=REWARD,
+        cost=np.tile([0.0, 1.0], (3, 1))[:, :, None],
+        start=np.full(3, 1 / 3),
+        discount=discount,
+    )
 
 
 @pytest.mark.parametrize("policy", POLICIES)
@@ -120,10 +131,15 @@ def confounded() -> Transitions:
     state = np.column_stack([np.zeros(len(z), np.intp), z[:, :-1]])
     reward = (2 * z + a + state).ravel()
     return transitions(
-        user=np.repeat(np.arange(len(z)), 3), day=np.tile(np.arange(3), len(z)), state=state.ravel(), action=a.ravel(),
-        outcome=np.column_stack([reward, a.ravel()]), num_states=2, num_actions=2,
+        user=np.repeat(np.arange(len(z)), 3),
+        day=np.tile(np.arange(3), len(z)),
+        state=state.ravel(),
+        action=a.ravel(),
+        outcome=np.column_stack([reward, a.ravel()]),
+        num_states=2,
+        num_actions=2,
         propensity=np.where(z == a, 0.75, 0.25).ravel(),
-    )  # fmt: skip
+    )
 
 
 def test_what_the_log_looked_at_beyond_the_state_is_reweighted_away_and_misleads_fitted_evaluation() -> None:
@@ -147,10 +163,13 @@ def longhand(panel: Panel, policy: Array, days: int | None) -> Array:
 
     def averages(rows: list[int], ahead: list[Array]) -> dict[int, Array]:
         return {
-            int(s): np.average([y for i, y in zip(rows, ahead, strict=True) if state[i] == s], axis=0,
-                               weights=[rho[i] for i in rows if state[i] == s])
+            int(s): np.average(
+                [y for i, y in zip(rows, ahead, strict=True) if state[i] == s],
+                axis=0,
+                weights=[rho[i] for i in rows if state[i] == s],
+            )
             for s in {int(state[i]) for i in rows}
-        }  # fmt: skip
+        }
 
     def then(i: int, value: dict[int, Array]) -> Array:
         return value[int(state[panel.following[i]])] if panel.following[i] >= 0 else np.zeros(outcome.shape[1])
@@ -159,9 +178,10 @@ def longhand(panel: Panel, policy: Array, days: int | None) -> Array:
         rows = [i for i in range(len(panel)) if panel.following[i] >= 0 or panel.terminal[i]]
         value = {s: np.zeros(outcome.shape[1]) for s in range(3)}
         for _ in range(200):
-            value = averages(rows, [
-                (1 - panel.discount) * outcome[i] + panel.discount ** panel.gap[i] * then(i, value) for i in rows
-            ])  # fmt: skip
+            value = averages(
+                rows,
+                [(1 - panel.discount) * outcome[i] + panel.discount ** panel.gap[i] * then(i, value) for i in rows],
+            )
         return np.asarray(np.mean([value[state[i]] for i in panel.start], axis=0))
     by_day: dict[int, dict[int, Array]] = {d: {s: np.zeros(2) for s in range(3)} for d in range(days, days + 4)}
     covered = [i for i in range(len(panel)) if panel.window[panel.user[i]] >= days]
@@ -209,8 +229,17 @@ def test_three_users_worked_by_hand() -> None:
 
     A row counts 1/Σρ = 1/5: leverages 4/5, held at ½, and 1/5. ψ = 3·(4/5·(3 − 4)·2, 1/5·(8 − 4)·5/4, 0).
     """
-    data = transitions(user=[0, 1, 2], day=[0, 0, 0], state=[0, 0, 0], action=[1, 1, 0], propensity=[0.25, 1, 0.5],
-                       outcome=[[3, 0], [8, 0], [5, 0]], num_states=1, num_actions=2, about=campaign(0.0))  # fmt: skip
+    data = transitions(
+        user=[0, 1, 2],
+        day=[0, 0, 0],
+        state=[0, 0, 0],
+        action=[1, 1, 0],
+        propensity=[0.25, 1, 0.5],
+        outcome=[[3, 0], [8, 0], [5, 0]],
+        num_states=1,
+        num_actions=2,
+        about=campaign(0.0),
+    )
     panel = Panel.of(data, CERTIFY)
     got = estimate(panel, counted(panel), np.ones(3, np.intp), days=(1,))
     at = [got.column("reward"), got.column("reward@1")]
@@ -280,9 +309,16 @@ def half_known(thin_users: int, chance: float) -> tuple[Panel, Array]:
     U = 400 + thin_users
     state = np.where(np.arange(U) < 400, 0, 1).repeat(2)
     action = np.where(state == 0, np.arange(2 * U) // 2 % 2, 0)
-    data = transitions(user=np.repeat(np.arange(U), 2), day=np.tile([0, 1], U), state=state, action=action,
-                       outcome=np.column_stack([1.0 + action, action]), num_states=2, num_actions=2,
-                       propensity=np.full(2 * U, 0.5))  # fmt: skip
+    data = transitions(
+        user=np.repeat(np.arange(U), 2),
+        day=np.tile([0, 1], U),
+        state=state,
+        action=action,
+        outcome=np.column_stack([1.0 + action, action]),
+        num_states=2,
+        num_actions=2,
+        propensity=np.full(2 * U, 0.5),
+    )
     panel = Panel.of(data, CERTIFY)
     return panel, np.tile([1 - chance, chance], (2 * U, 1))
 
@@ -313,9 +349,17 @@ def test_rows_of_an_action_that_the_policy_hardly_gives_are_not_enough_behind_a_
 def test_a_day_on_which_nobody_got_what_the_policy_gives_withholds_at_any_share() -> None:
     """Of 400 users one goes on to a second day, and action 1 was not given there."""
     action = np.append(np.arange(400) % 2, 0)
-    data = transitions(user=np.append(np.arange(400), 399), day=np.append(np.zeros(400), 1), state=np.zeros(401),
-                       action=action, outcome=np.ones((401, 2)), num_states=1, num_actions=2, steady=False,
-                       propensity=np.full(401, 0.5))  # fmt: skip
+    data = transitions(
+        user=np.append(np.arange(400), 399),
+        day=np.append(np.zeros(400), 1),
+        state=np.zeros(401),
+        action=action,
+        outcome=np.ones((401, 2)),
+        num_states=1,
+        num_actions=2,
+        steady=False,
+        propensity=np.full(401, 0.5),
+    )
     panel = Panel.of(data, CERTIFY)
     got = estimate(panel, counted(panel), np.ones(401, np.intp), days=(1, 2))
     assert got.withheld[got.column("reward@1")] is None
@@ -351,9 +395,17 @@ def test_a_value_that_outcomes_cannot_add_up_to_is_withheld() -> None:
     rng = np.random.default_rng(0)
     z = np.append(rng.uniform(0, 1, 2000), np.full(2000, 3.0))
     action = np.repeat([1, 0], 2000)
-    data = transitions(user=np.arange(4000), day=np.zeros(4000), state=np.zeros(4000), action=action, num_states=1,
-                       num_actions=2, outcome=np.column_stack([(z > 0.5) * action, 0 * z]), about=campaign(0.0),
-                       propensity=np.full(4000, 0.5))  # fmt: skip
+    data = transitions(
+        user=np.arange(4000),
+        day=np.zeros(4000),
+        state=np.zeros(4000),
+        action=action,
+        num_states=1,
+        num_actions=2,
+        outcome=np.column_stack([(z > 0.5) * action, 0 * z]),
+        about=campaign(0.0),
+        propensity=np.full(4000, 0.5),
+    )
     panel = Panel.of(data, CERTIFY)
     got = estimate(panel, FeatureBasis(z[:, None], 2), np.ones(4000, np.intp), days=(1,))
     for t in (0, got.column("reward@1")):
@@ -365,10 +417,19 @@ def test_a_value_that_outcomes_cannot_add_up_to_is_withheld() -> None:
 def test_forced_rows_have_ratio_1_and_count_no_decision() -> None:
     rng = np.random.default_rng(5)
     action = np.repeat(rng.integers(2, size=400), 2)
-    data = transitions(user=np.repeat(np.arange(400), 2), day=np.tile([0, 1], 400), num_states=2, num_actions=2,
-                       state=np.tile([0, 1], 400), action=action, outcome=rng.random((800, 2)), steady=False,
-                       forced=np.tile([False, True], 400), terminal=np.tile([False, True], 400),
-                       propensity=np.tile([0.5, 1], 400))  # fmt: skip
+    data = transitions(
+        user=np.repeat(np.arange(400), 2),
+        day=np.tile([0, 1], 400),
+        num_states=2,
+        num_actions=2,
+        state=np.tile([0, 1], 400),
+        action=action,
+        outcome=rng.random((800, 2)),
+        steady=False,
+        forced=np.tile([False, True], 400),
+        terminal=np.tile([False, True], 400),
+        propensity=np.tile([0.5, 1], 400),
+    )
     panel = Panel.of(data, CERTIFY)
     one, other = (estimate(panel, counted(panel), np.tile([1, a], 400), days=(2,)) for a in (0, 1))
     assert one.value == pytest.approx(other.value)

@@ -27,10 +27,15 @@ def of_types(seed: int, kinds: int, *, users: int = 2000, days: int = 7, shocks:
     today = shocks * rng.choice([-1, 1], size=days)
     reward = rng.random((users, days)) < chance + 0.05 * action + today
     return transitions(
-        user=np.repeat(np.arange(users), days), day=np.tile(np.arange(days), users), state=np.zeros(users * days),
-        action=action.ravel(), outcome=np.column_stack([reward.ravel(), (reward * action).ravel()]), num_states=1,
-        num_actions=3, propensity=np.full(users * days, 1 / 3),
-    )  # fmt: skip
+        user=np.repeat(np.arange(users), days),
+        day=np.tile(np.arange(days), users),
+        state=np.zeros(users * days),
+        action=action.ravel(),
+        outcome=np.column_stack([reward.ravel(), (reward * action).ravel()]),
+        num_states=1,
+        num_actions=3,
+        propensity=np.full(users * days, 1 / 3),
+    )
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -59,10 +64,17 @@ def test_fatigue_is_seen_in_past_actions() -> None:
     action = rng.integers(3, size=(users, days))
     before = np.column_stack([np.zeros(users), action[:, :-1]])
     reward = (rng.random((users, days)) < 0.6 + 0.05 * action - 0.1 * before).ravel()
-    found = checked(transitions(
-        user=np.repeat(np.arange(users), days), day=np.tile(np.arange(days), users), state=np.zeros(users * days),
-        action=action.ravel(), outcome=np.column_stack([reward, reward]), num_states=1, num_actions=3,
-    ))  # fmt: skip
+    found = checked(
+        transitions(
+            user=np.repeat(np.arange(users), days),
+            day=np.tile(np.arange(days), users),
+            state=np.zeros(users * days),
+            action=action.ravel(),
+            outcome=np.column_stack([reward, reward]),
+            num_states=1,
+            num_actions=3,
+        )
+    )
     assert found.ok is False
     assert (found.dependences[0].past, found.dependences[0].lag) in {("action", "last day"), ("incentive", "last day")}
     assert found.dependences[0].correlation < 0
@@ -94,9 +106,15 @@ def test_clusters_of_which_no_number_could_be_beyond_chance_are_not_tested(clust
     assert checked(replace(data, cluster=np.arange(2000) % clusters)).ok is ok
 
 
-@pytest.mark.parametrize(("correlation", "std_error", "matters"), [
-    (0.1, 0.01, True), (-0.1, 0.01, True), (0.1, 0.03, False), (0.01, 0.001, False),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("correlation", "std_error", "matters"),
+    [
+        (0.1, 0.01, True),
+        (-0.1, 0.01, True),
+        (0.1, 0.03, False),
+        (0.01, 0.001, False),
+    ],
+)
 def test_what_matters_is_beyond_chance_and_not_negligible(correlation: float, std_error: float, matters: bool) -> None:
     assert PastDependence("reward", "action", "last day", correlation, std_error).matters == matters
 
@@ -115,10 +133,16 @@ def joining_late(
     there = np.arange(days) < (days - joined)[:, None]
     state = np.repeat(late[:, None] & told, days, axis=1)
     data = transitions(
-        user=np.repeat(np.arange(users), days)[there.ravel()], day=np.tile(np.arange(days), users)[there.ravel()],
-        state=state[there], action=action[there], outcome=np.column_stack([reward[there], (reward * action)[there]]),
-        num_states=2, num_actions=3, window=days - joined, propensity=np.full(there.sum(), 1 / 3),
-    )  # fmt: skip
+        user=np.repeat(np.arange(users), days)[there.ravel()],
+        day=np.tile(np.arange(days), users)[there.ravel()],
+        state=state[there],
+        action=action[there],
+        outcome=np.column_stack([reward[there], (reward * action)[there]]),
+        num_states=2,
+        num_actions=3,
+        window=days - joined,
+        propensity=np.full(there.sum(), 1 / 3),
+    )
     panel = Panel.of(data, CERTIFY)
     return panel, joined[panel.user] + panel.day
 

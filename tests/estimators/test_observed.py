@@ -18,9 +18,17 @@ def test_totals_and_the_cost_per_decision_by_hand() -> None:
 
     Costs are 1 in each of the 4 rows; the row on day 1 is forced: 4 / 3 per decision.
     """
-    data = transitions(user=[0, 0, 0, 1], day=[0, 1, 3, 0], state=[0] * 4, action=[0] * 4, num_states=1, num_actions=2,
-                       outcome=[[1, 1], [2, 1], [3, 1], [5, 1]], steady=False,
-                       forced=[False, True, False, False])  # fmt: skip
+    data = transitions(
+        user=[0, 0, 0, 1],
+        day=[0, 1, 3, 0],
+        state=[0] * 4,
+        action=[0] * 4,
+        num_states=1,
+        num_actions=2,
+        outcome=[[1, 1], [2, 1], [3, 1], [5, 1]],
+        steady=False,
+        forced=[False, True, False, False],
+    )
     panel = Panel.of(data, CERTIFY)
     seen = observe(panel, days=(2, 4, 9))
     values = dict(zip(seen.targets, seen.value, strict=True))
@@ -30,8 +38,15 @@ def test_totals_and_the_cost_per_decision_by_hand() -> None:
 
 
 def test_users_whose_window_is_too_short_do_not_count() -> None:
-    data = transitions(user=[0, 0, 1], day=[0, 1, 0], state=[0] * 3, action=[0] * 3, num_states=1, num_actions=2,
-                       outcome=[[1, 0], [1, 0], [9, 0]])  # fmt: skip
+    data = transitions(
+        user=[0, 0, 1],
+        day=[0, 1, 0],
+        state=[0] * 3,
+        action=[0] * 3,
+        num_states=1,
+        num_actions=2,
+        outcome=[[1, 0], [1, 0], [9, 0]],
+    )
     data.users["window"] = [2, 1]
     panel = Panel.of(data, CERTIFY)
     assert observe(panel, days=(1, 2)).value[[0, 2]].tolist() == [5.0, 2.0]
@@ -55,8 +70,15 @@ def test_the_check_catches_a_log_whose_days_differ() -> None:
     U = 500
     day = np.tile(np.arange(4), U)
     reward = 2.0**day * np.random.default_rng(0).uniform(0.9, 1.1, size=4 * U)
-    data = transitions(user=np.repeat(np.arange(U), 4), day=day, state=np.zeros(4 * U), action=np.arange(4 * U) % 2,
-                       outcome=np.column_stack([reward, reward]), num_states=1, num_actions=2)  # fmt: skip
+    data = transitions(
+        user=np.repeat(np.arange(U), 4),
+        day=day,
+        state=np.zeros(4 * U),
+        action=np.arange(4 * U) % 2,
+        outcome=np.column_stack([reward, reward]),
+        num_states=1,
+        num_actions=2,
+    )
     panel = Panel.of(data, CERTIFY)
     assert panel.state is not None
     assert not reproduces(observe(panel, days=(1,)), fit(panel, CountedBasis(panel.state, 1, 2), days=(1,))).ok
@@ -74,9 +96,15 @@ def test_days_that_differ_are_not_the_estimators_fault() -> None:
     U, days = 2000, 8
     chance = 0.5 + rng.normal(0, 0.1, days)
     reward = (rng.random((U, days)) < chance).ravel().astype(float)
-    data = transitions(user=np.repeat(np.arange(U), days), day=np.tile(np.arange(days), U), state=np.zeros(U * days),
-                       action=rng.integers(2, size=U * days), outcome=np.column_stack([reward, reward]), num_states=1,
-                       num_actions=2)  # fmt: skip
+    data = transitions(
+        user=np.repeat(np.arange(U), days),
+        day=np.tile(np.arange(days), U),
+        state=np.zeros(U * days),
+        action=rng.integers(2, size=U * days),
+        outcome=np.column_stack([reward, reward]),
+        num_states=1,
+        num_actions=2,
+    )
     panel = Panel.of(data, CERTIFY)
     assert panel.state is not None
     seen, old = observe(panel, days=(1, 7)), fit(panel, CountedBasis(panel.state, 1, 2), days=(1, 7))

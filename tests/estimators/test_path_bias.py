@@ -36,10 +36,16 @@ def always(coupon: int, effect: float, users: int, seed: int, told: bool = False
     active = rng.random((users, DAYS)) < 0.3 + 0.3 * action + effect * before
     state = before if told else rng.integers(2, size=(users, DAYS))
     data = transitions(
-        user=np.repeat(np.arange(users), DAYS), day=np.tile(np.arange(DAYS), users), state=state.ravel(),
-        action=action.ravel(), outcome=np.column_stack([active.ravel(), (active * action).ravel()]), num_states=2,
-        num_actions=2, about=campaign(DISCOUNT), propensity=np.full(users * DAYS, 0.5),
-    )  # fmt: skip
+        user=np.repeat(np.arange(users), DAYS),
+        day=np.tile(np.arange(DAYS), users),
+        state=state.ravel(),
+        action=action.ravel(),
+        outcome=np.column_stack([active.ravel(), (active * action).ravel()]),
+        num_states=2,
+        num_actions=2,
+        about=campaign(DISCOUNT),
+        propensity=np.full(users * DAYS, 0.5),
+    )
     panel = Panel.of(data, CERTIFY)
     policy, days = np.full(len(panel), coupon), [1, 7]
     evaluator = Evaluator(panel, CountedBasis(np.asarray(panel.state), 2, 2))
@@ -52,8 +58,13 @@ def truths(coupon: int, effect: float) -> dict[str, float]:
     """The true values of always the same coupon."""
     first, later = 0.3 + 0.3 * coupon, 0.3 + 0.3 * coupon + effect * coupon
     mean = (1 - DISCOUNT) * first + DISCOUNT * later
-    return {"reward": mean, "cost": coupon * mean, "reward@1": first, "reward@7": first + 6 * later,
-            "cost@7": coupon * (first + 6 * later)}  # fmt: skip
+    return {
+        "reward": mean,
+        "cost": coupon * mean,
+        "reward@1": first,
+        "reward@7": first + 6 * later,
+        "cost@7": coupon * (first + 6 * later),
+    }
 
 
 def number(joint: Joint, target: str) -> tuple[float, float]:
@@ -95,8 +106,16 @@ def bound(fitted: Fitted, second: Joint | None, old: Fitted) -> tuple[float, flo
     if second is not None:
         its, influence, _ = coordinates(second, about)
         less = Second(its, influence, float(its[0] - x_old[0]), influence[:, 0] - psi_old[:, 0])
-    found = certify(x, psi, limits, ["cost"], gain=float(x[0] - x_old[0]), gain_influence=psi[:, 0] - psi_old[:, 0],
-                    confidence=0.975, second=less)  # fmt: skip
+    found = certify(
+        x,
+        psi,
+        limits,
+        ["cost"],
+        gain=float(x[0] - x_old[0]),
+        gain_influence=psi[:, 0] - psi_old[:, 0],
+        confidence=0.975,
+        second=less,
+    )
     (line,) = found.budgets
     assert line.bound is not None
     assert found.gain_bound is not None
@@ -162,10 +181,16 @@ def test_rows_of_one_day_have_no_earlier_days() -> None:
     rng = np.random.default_rng(0)
     action = rng.integers(2, size=users)
     data = transitions(
-        user=np.arange(users), day=np.zeros(users, int), state=np.zeros(users), action=action,
-        outcome=np.column_stack([action, action]), num_states=1, num_actions=2, about=campaign(0.0),
+        user=np.arange(users),
+        day=np.zeros(users, int),
+        state=np.zeros(users),
+        action=action,
+        outcome=np.column_stack([action, action]),
+        num_states=1,
+        num_actions=2,
+        about=campaign(0.0),
         propensity=np.full(users, 0.5),
-    )  # fmt: skip
+    )
     panel = Panel.of(data, CERTIFY)
     bias = path_bias.estimate(panel, np.ones(users, int), np.full(users, 0.5), days_before(panel), days=[1])
     assert np.abs(bias.value).max() < 1e-12

@@ -18,9 +18,15 @@ ACTION = np.repeat([0, 1, 2], 10)
 
 def log(cost: list[float] | np.ndarray[Any, Any]) -> Transitions:
     outcome = np.column_stack([np.zeros(30), cost]).astype(np.float32)
-    return cast(Transitions, SimpleNamespace(
-        num_actions=3, actions=np.array([0.0, 1.5, 3.0]), action=ACTION, outcome=outcome,
-    ))  # fmt: skip
+    return cast(
+        Transitions,
+        SimpleNamespace(
+            num_actions=3,
+            actions=np.array([0.0, 1.5, 3.0]),
+            action=ACTION,
+            outcome=outcome,
+        ),
+    )
 
 
 def under(sign: int) -> Campaign:

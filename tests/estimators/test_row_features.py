@@ -94,9 +94,14 @@ def test_values_that_hardly_any_row_has_do_not_give_away_its_own_outcome() -> No
     codes = (FIRST + rng.integers(0, 300, N)).astype(np.uint16)
     users = data.users.copy()
     users["split"] = LEARN
-    noise = replace(data, code_columns=(((0,), codes[:, None]),), number_columns=np.zeros((N, 0), np.float32),
-                    schema=Schema((Categorical("s", values),), ()), users=users,
-                    outcome=rng.normal(size=(N, 2)).astype(np.float32))  # fmt: skip
+    noise = replace(
+        data,
+        code_columns=(((0,), codes[:, None]),),
+        number_columns=np.zeros((N, 0), np.float32),
+        schema=Schema((Categorical("s", values),), ()),
+        users=users,
+        outcome=rng.normal(size=(N, 2)).astype(np.float32),
+    )
     encoded = module._encoder(noise)(noise.rows_of(LEARN))
     for j in range(2):
         assert abs(np.corrcoef(encoded[:, j], noise.outcome[:, j])[0, 1]) < 4 / np.sqrt(N)
@@ -130,8 +135,12 @@ def test_what_rows_bring_is_a_linear_thing_of_the_features() -> None:
     data = log()
     order = np.array([3, 0, 4, 1, 2])
     codes = (FIRST + order[np.array(data.code_columns[0][1][:, 0]) - FIRST]).astype(np.uint8)
-    mixed = replace(data, code_columns=(((0,), codes[:, None]),), number_columns=np.zeros((N, 0), np.float32),
-                    schema=Schema((Categorical("s", tuple("abcde")),), ()))  # fmt: skip
+    mixed = replace(
+        data,
+        code_columns=(((0,), codes[:, None]),),
+        number_columns=np.zeros((N, 0), np.float32),
+        schema=Schema((Categorical("s", tuple("abcde")),), ()),
+    )
     rows = mixed.rows_of(CERTIFY)
     features = np.column_stack([plain_features(mixed, rows), np.ones(len(rows))])
     reward = np.asarray(mixed.outcome[rows, 0], np.float64)

@@ -64,9 +64,12 @@ def exact(panel: Panel) -> TabularCMDP:
     np.add.at(outcome, (panel.state[on], panel.action[on]), panel.outcome[on])
     visits = count.sum(axis=2, keepdims=True)
     return TabularCMDP(
-        transition=count / visits, reward=outcome[:, :, 0] / visits[:, :, 0], cost=outcome[:, :, 1:] / visits,
-        start=np.bincount(panel.state[panel.start], minlength=3) / panel.num_users, discount=panel.discount,
-    )  # fmt: skip
+        transition=count / visits,
+        reward=outcome[:, :, 0] / visits[:, :, 0],
+        cost=outcome[:, :, 1:] / visits,
+        start=np.bincount(panel.state[panel.start], minlength=3) / panel.num_users,
+        discount=panel.discount,
+    )
 
 
 def test_a_drawn_policy_is_worth_what_it_is_in_the_counted_model() -> None:
@@ -85,16 +88,32 @@ def test_a_policy_that_looks_at_more_than_the_state_is_worth_the_mean_over_what_
     probability = np.array([[0.3, 0.7], [0.9, 0.1]])[day]
 
     def total(state: Array, states: int) -> Array:
-        data = transitions(user=user, day=day, state=state, action=action, outcome=outcome, num_states=states,
-                           num_actions=2, propensity=np.full(2 * U, 0.5))  # fmt: skip
+        data = transitions(
+            user=user,
+            day=day,
+            state=state,
+            action=action,
+            outcome=outcome,
+            num_states=states,
+            num_actions=2,
+            propensity=np.full(2 * U, 0.5),
+        )
         panel = Panel.of(data, CERTIFY)
         return fit(panel, CountedBasis(np.asarray(panel.state), states, 2), probability, days=(1,)).value[2:4]
 
     alone = [outcome[action == a].mean(axis=0) for a in (0, 1)]
     assert total(np.zeros(2 * U), 1)[:2] != pytest.approx(total(day, 2)[:2])
-    one = fit(Panel.of(transitions(user=user, day=day, state=np.zeros(2 * U), action=action, outcome=outcome,
-                                   num_states=1, num_actions=2), CERTIFY),
-              CountedBasis(np.zeros(2 * U, np.intp), 1, 2), probability, days=(1,))  # fmt: skip
+    one = fit(
+        Panel.of(
+            transitions(
+                user=user, day=day, state=np.zeros(2 * U), action=action, outcome=outcome, num_states=1, num_actions=2
+            ),
+            CERTIFY,
+        ),
+        CountedBasis(np.zeros(2 * U, np.intp), 1, 2),
+        probability,
+        days=(1,),
+    )
     assert one.value[one.column("reward@1")] == pytest.approx(0.3 * alone[0][0] + 0.7 * alone[1][0], rel=1e-6)
 
 
@@ -128,8 +147,10 @@ def test_intervals_of_a_drawn_policy_and_of_a_group_cover_the_truth() -> None:
         whole = fit(panel, counted(panel), policy[panel.state])
         among = panel.state[panel.start] == first
         part = Evaluator(panel, counted(panel)).fit(policy[panel.state], among=among)
-        hits += [abs(whole.value[0] - truth) <= 1.96 * whole.std_error[0],
-                 abs(part.value[0] - alone) <= 1.96 * part.std_error[0]]  # fmt: skip
+        hits += [
+            abs(whole.value[0] - truth) <= 1.96 * whole.std_error[0],
+            abs(part.value[0] - alone) <= 1.96 * part.std_error[0],
+        ]
     assert (hits / 200 > 0.905).all()
     assert (hits / 200 < 0.99).all()
 
@@ -137,8 +158,19 @@ def test_intervals_of_a_drawn_policy_and_of_a_group_cover_the_truth() -> None:
 @pytest.mark.parametrize("row", [[0.5, 0.6], [-0.1, 1.1], [np.nan, 1.0]])
 def test_what_is_no_distribution_is_refused_with_its_row_and_a_forced_row_excuses_it(row: list[float]) -> None:
     def panel(forced: bool) -> Panel:
-        return Panel.of(transitions(user=[0, 1], day=[0, 0], state=[0, 0], action=[0, 1], outcome=[[0, 0], [1, 0]],
-                                    num_states=1, num_actions=2, forced=[False, forced]), CERTIFY)  # fmt: skip
+        return Panel.of(
+            transitions(
+                user=[0, 1],
+                day=[0, 0],
+                state=[0, 0],
+                action=[0, 1],
+                outcome=[[0, 0], [1, 0]],
+                num_states=1,
+                num_actions=2,
+                forced=[False, forced],
+            ),
+            CERTIFY,
+        )
 
     policy = np.array([[0.5, 0.5], row])
     with pytest.raises(LogError, match="its probabilities in row 1 are"):
@@ -147,8 +179,16 @@ def test_what_is_no_distribution_is_refused_with_its_row_and_a_forced_row_excuse
 
 
 def test_weight_on_an_action_that_is_not_allowed_is_refused_with_the_action() -> None:
-    data = transitions(user=[0, 1], day=[0, 0], state=[0, 0], action=[0, 0], outcome=[[0, 0], [1, 0]], num_states=1,
-                       num_actions=2, eligible=[[1, 1], [1, 0]])  # fmt: skip
+    data = transitions(
+        user=[0, 1],
+        day=[0, 0],
+        state=[0, 0],
+        action=[0, 0],
+        outcome=[[0, 0], [1, 0]],
+        num_states=1,
+        num_actions=2,
+        eligible=[[1, 1], [1, 0]],
+    )
     panel = Panel.of(data, CERTIFY)
     with pytest.raises(LogError, match=r"gives 1 a probability of 0\.25, which is not allowed in row 1"):
         panel.follow(np.array([[0.5, 0.5], [0.75, 0.25]]))

@@ -58,8 +58,9 @@ def test_a_certificate_takes_the_weaker_bound_of_each_budget_and_of_the_gain() -
     x, second = np.array([0.5, 1.0, 1.0]), np.array([0.5, 1.1, 0.5])
 
     def issued(second: Second | None) -> Certificate:
-        return certify(x, psi, [1.2, 1.2], ["a", "b"], gain=0.2, gain_influence=psi[:, 0], confidence=0.975,
-                       second=second)  # fmt: skip
+        return certify(
+            x, psi, [1.2, 1.2], ["a", "b"], gain=0.2, gain_influence=psi[:, 0], confidence=0.975, second=second
+        )
 
     alone, both = issued(None), issued(Second(second, its, 0.1, its[:, 0]))
     assert both.budgets[0].bound == pytest.approx(1.1 + Z * std_error(its)[1], abs=1e-3)
@@ -87,8 +88,16 @@ def test_a_mixture_with_its_margin_is_certified_nine_times_in_ten_if_both_estima
 
 def test_an_interval_holds_both() -> None:
     def estimate(value: float | None, low: float | None, high: float | None) -> Estimate:
-        return Estimate(policy="p", estimator="fqe", target="reward", value=value, low=low, high=high, recommended=True,
-                        withheld="few users" if value is None else None)  # fmt: skip
+        return Estimate(
+            policy="p",
+            estimator="fqe",
+            target="reward",
+            value=value,
+            low=low,
+            high=high,
+            recommended=True,
+            withheld="few users" if value is None else None,
+        )
 
     one = estimate(1.0, 0.9, 1.1)
     wide = hull(one, estimate(1.05, 0.95, 1.2))

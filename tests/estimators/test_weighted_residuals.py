@@ -22,8 +22,16 @@ def test_four_rows_worked_by_hand() -> None:
     Of action 1: rewards 4 and 6 of users 0 and 1 (ρ = 1.25), 0 of user 2 (ρ = 5); user 3 had action 0. Fitted 10/3.
     D = (1.25 · (4 − 10/3) + 1.25 · (6 − 10/3) + 5 · (0 − 10/3)) / 4 = −3.125.
     """
-    data = transitions(user=[0, 1, 2, 3], day=[0] * 4, state=[0] * 4, action=[1, 1, 1, 0], num_states=1, num_actions=2,
-                       outcome=[[4, 1], [6, 1], [0, 1], [3, 1]], propensity=[0.8, 0.8, 0.2, 0.8])  # fmt: skip
+    data = transitions(
+        user=[0, 1, 2, 3],
+        day=[0] * 4,
+        state=[0] * 4,
+        action=[1, 1, 1, 0],
+        num_states=1,
+        num_actions=2,
+        outcome=[[4, 1], [6, 1], [0, 1], [3, 1]],
+        propensity=[0.8, 0.8, 0.2, 0.8],
+    )
     panel = Panel.of(data, CERTIFY)
     basis = FeatureBasis(np.zeros((4, 0), np.float32), 2)
     assert panel.propensity is not None
@@ -43,14 +51,16 @@ def longhand(panel: Panel, basis: Basis, policy: NDArray[np.intp], days: int) ->
     total = 0.0
     for h in range(1, days + 1):
         left = panel.window[panel.user] - panel.day
-        usable = [i for i in range(len(panel))
-                  if panel.following[i] >= 0 or panel.terminal[i] or left[i] >= h]  # fmt: skip
+        usable = [i for i in range(len(panel)) if panel.following[i] >= 0 or panel.terminal[i] or left[i] >= h]
         y = {}
         for i in usable:
             then, gap = panel.following[i], panel.gap[i]
             y[i] = panel.outcome[i, 0] + (values[max(h - gap, 0)][then] if then >= 0 and h > gap else 0.0)
-        cell = {(s, a): np.mean([y[i] for i in usable if (panel.state[i], panel.action[i]) == (s, a)])
-                for s in range(3) for a in range(2)}  # fmt: skip
+        cell = {
+            (s, a): np.mean([y[i] for i in usable if (panel.state[i], panel.action[i]) == (s, a)])
+            for s in range(3)
+            for a in range(2)
+        }
         target = np.where(panel.forced, panel.action, policy)
         values.append({i: cell[panel.state[i], target[i]] for i in range(len(panel))})
         ratio = np.where(panel.forced, 1.0, (target == panel.action) / panel.propensity)

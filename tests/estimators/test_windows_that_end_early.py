@@ -52,9 +52,17 @@ def log(users: int, seed: int, *, by_type: bool, never: bool = False) -> Transit
     rows = rows[rows[:, 1] < DAYS - joined[rows[:, 0]]]
     user, day, state, action, came = rows.T
     return transitions(
-        user=user, day=day, state=state, action=action, outcome=np.column_stack([came, came * action]).astype(float),
-        num_states=4, num_actions=2, about=campaign(0.9), window=DAYS - joined, propensity=np.full(len(rows), 0.5),
-    )  # fmt: skip
+        user=user,
+        day=day,
+        state=state,
+        action=action,
+        outcome=np.column_stack([came, came * action]).astype(float),
+        num_states=4,
+        num_actions=2,
+        about=campaign(0.9),
+        window=DAYS - joined,
+        propensity=np.full(len(rows), 0.5),
+    )
 
 
 def truth(given: int) -> NDArray[np.float64]:
@@ -123,8 +131,9 @@ def test_other_estimators_are_about_the_same_users() -> None:
     panel = Panel.of(log(40_000, 2, by_type=True), EVERYONE)
     basis, policy = CountedBasis(np.asarray(panel.state), 4, 2), np.ones(len(panel), np.intp)
     found: dict[str, Joint] = {
-        "mis": marginal(panel, basis, policy, days=(3,)), "dr": DoublyRobust(panel, basis).estimate(policy, days=(3,)),
-    }  # fmt: skip
+        "mis": marginal(panel, basis, policy, days=(3,)),
+        "dr": DoublyRobust(panel, basis).estimate(policy, days=(3,)),
+    }
     for name, joint in found.items():
         assert joint.withheld[joint.column("reward@3")] is None, name
         assert abs(z(joint, 1, 3)) < 3, name
@@ -162,10 +171,17 @@ def test_a_user_without_further_rows_brings_nothing_until_the_log_ends() -> None
     kept = ~(quits & (np.asarray(data.day) >= 2))
     user, day = np.asarray(data.user)[kept], np.asarray(data.day)[kept]
     fewer = transitions(
-        user=user, day=day, state=np.asarray(data.state)[kept], action=np.asarray(data.action)[kept],
-        outcome=np.asarray(data.outcome)[kept].astype(float), num_states=4, num_actions=2, about=campaign(0.9),
-        window=np.asarray(data.users["window"]), propensity=np.full(kept.sum(), 0.5),
-    )  # fmt: skip
+        user=user,
+        day=day,
+        state=np.asarray(data.state)[kept],
+        action=np.asarray(data.action)[kept],
+        outcome=np.asarray(data.outcome)[kept].astype(float),
+        num_states=4,
+        num_actions=2,
+        about=campaign(0.9),
+        window=np.asarray(data.users["window"]),
+        propensity=np.full(kept.sum(), 0.5),
+    )
     among = np.asarray(fewer.users["window"]) == DAYS
     found: Fitted = by_day(fewer).fit(None, days=(DAYS,), among=among)
     panel = Panel.of(fewer, EVERYONE)
@@ -185,10 +201,19 @@ def test_a_user_whose_last_rows_all_lie_before_an_unknown_day_is_counted_once() 
     action = rng.integers(2, size=len(user))
     panel = Panel.of(
         transitions(
-            user=user, day=day, state=new[user].astype(int), action=action, outcome=np.zeros((len(user), 2)),
-            num_states=2, num_actions=2, about=campaign(0.9), window=window, propensity=np.full(len(user), 0.5),
-        ), EVERYONE,
-    )  # fmt: skip
+            user=user,
+            day=day,
+            state=new[user].astype(int),
+            action=action,
+            outcome=np.zeros((len(user), 2)),
+            num_states=2,
+            num_actions=2,
+            about=campaign(0.9),
+            window=window,
+            propensity=np.full(len(user), 0.5),
+        ),
+        EVERYONE,
+    )
     assert (panel.known_until(days) < days).sum() > 2 * new.sum()
     share = unlike(panel, np.asarray(panel.state, np.float32)[:, None], np.ones(users, np.bool_), days)
     assert (share[:8] == 0).all()

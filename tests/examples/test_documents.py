@@ -62,8 +62,12 @@ def test_settings_in_a_document_are_toml(page: str, text: str) -> None:
 def test_python_in_a_document_uses_no_name_that_it_does_not_make(page: str, text: str) -> None:
     nodes = list(ast.walk(ast.parse(text)))
     made = {node.id for node in nodes if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load)}
-    made |= {alias.asname or alias.name for node in nodes if isinstance(node, ast.Import | ast.ImportFrom)
-             for alias in node.names}  # fmt: skip
+    made |= {
+        alias.asname or alias.name
+        for node in nodes
+        if isinstance(node, ast.Import | ast.ImportFrom)
+        for alias in node.names
+    }
     made |= {node.arg for node in nodes if isinstance(node, ast.arg)}
     used = {node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)}
     assert used - made - set(dir(builtins)) == set(), page

@@ -77,10 +77,22 @@ def rehearsal(habit: Habit, finished: Path, tmp_path_factory: pytest.TempPathFac
         ledger = f"sqlite:///{folder / f'{seconds:g}.db'}"
         people, arms, said = script.People(USERS, seed=1), [], folder / f"{seconds:g}.txt"
         command = [
-            sys.executable, "-c", "from outlay.cli.main import run; run()", "serve", finished / "bundle",
-            "--experiment", folder / "experiment.toml", "--rehearse", str(seconds), "--ledger", ledger,
-            "--cap", "100000", "--port", "0",
-        ]  # fmt: skip
+            sys.executable,
+            "-c",
+            "from outlay.cli.main import run; run()",
+            "serve",
+            finished / "bundle",
+            "--experiment",
+            folder / "experiment.toml",
+            "--rehearse",
+            str(seconds),
+            "--ledger",
+            ledger,
+            "--cap",
+            "100000",
+            "--port",
+            "0",
+        ]
         try:
             with script.serving(command, said) as http:
                 for _ in script.rehearse(http, people, start, DAYS):

@@ -92,10 +92,10 @@ def test_a_campaign_file_that_does_not_fit_the_log_is_an_error(tmp_path: Path) -
         ("", 0.8, "error"),
         ("complete = false", 0.8, "warning"),
         ('terminal = "false"', 0.8, "note"),
-        ('complete = true', 0.8, "note"),
+        ("complete = true", 0.8, "note"),
         ("", 0.0, "note"),
     ],
-)  # fmt: skip
+)
 def test_absences_are_told_by_how_much_they_matter(tmp_path: Path, log: str, discount: float, level: str) -> None:
     keep = [i for i in range(120) if i % 10 != 4]  # a tenth of the days: the middle one of some users
     columns = {name: [values[i] for i in keep] for name, values in panel().items()}
@@ -128,11 +128,15 @@ def effect_log(rng: np.random.Generator, users: int) -> dict[str, list[Any]]:
     reward = rng.normal(2.0 + (segment == "b") * 5, 1.0, len(user)) + 0.5 * first[user] * (segment == "a")
     high = np.where(segment == "a", 0.3, 0.6)
     return {
-        "user_id": [f"u{i}" for i in user], "day": [int(i) for i in np.tile(np.arange(5), users)],
-        "segment": segment.tolist(), "coupon": coupon.tolist(), "active": reward.tolist(),
-        "level": [0] * len(user), "p": np.where(coupon == 3, high, 1 - high).tolist(),
+        "user_id": [f"u{i}" for i in user],
+        "day": [int(i) for i in np.tile(np.arange(5), users)],
+        "segment": segment.tolist(),
+        "coupon": coupon.tolist(),
+        "active": reward.tolist(),
+        "level": [0] * len(user),
+        "p": np.where(coupon == 3, high, 1 - high).tolist(),
         "held": (np.tile(np.arange(5), users) > 0).tolist(),
-    }  # fmt: skip
+    }
 
 
 def test_effects_are_weighted_by_stated_propensities_and_cover_the_truth(tmp_path: Path) -> None:
@@ -155,8 +159,13 @@ def test_the_effect_of_a_hand_worked_log(tmp_path: Path) -> None:
 
     Two users an arm leave one degree of freedom.
     """
-    columns = {"user_id": [1, 2, 3, 4, 5], "day": [0] * 5, "coupon": [1.0, 1.0, 3.0, 3.0, 2.0], "level": [0] * 5,
-               "active": [0.0, 1.0, 2.0, 3.0, 9.0]}  # fmt: skip
+    columns = {
+        "user_id": [1, 2, 3, 4, 5],
+        "day": [0] * 5,
+        "coupon": [1.0, 1.0, 3.0, 3.0, 2.0],
+        "level": [0] * 5,
+        "active": [0.0, 1.0, 2.0, 3.0, 9.0],
+    }
     report = check(campaign_file(tmp_path, columns, campaign="report_days = [1]"))
     [entry] = report.effects
     assert entry.effect == pytest.approx(2.0)

@@ -20,8 +20,18 @@ from outlay.core.transitions import CERTIFY, Transitions
 from outlay.ops.tabular import measure, totals
 
 FIELDS = {
-    "policy", "estimator", "target", "value", "low", "high", "std_error", "ess", "recommended", "withheld", "caution"
-}  # fmt: skip
+    "policy",
+    "estimator",
+    "target",
+    "value",
+    "low",
+    "high",
+    "std_error",
+    "ess",
+    "recommended",
+    "withheld",
+    "caution",
+}
 TARGETS = {"reward", "coupon_cost"} | {f"{name}@{k}" for name in ("reward", "coupon_cost") for k in (1, 3, 7)}
 
 

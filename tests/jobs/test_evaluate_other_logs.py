@@ -90,8 +90,9 @@ def test_one_decision_a_user_is_all_that_a_log_may_hold(tmp_path: Path) -> None:
     columns = panel(users=6000, days=1)
     coupon = np.array(columns["coupon"])
     columns["active"] = (np.random.default_rng(1).random(6000) < 0.1 + 0.2 * coupon).astype(int).tolist()
-    found = judged(tmp_path, columns, [0.2, 0.3, 0.5], log=PROPENSITY, discount=0.0,
-                   campaign="report_days = [1]\nhorizon_days = 1")  # fmt: skip
+    found = judged(
+        tmp_path, columns, [0.2, 0.3, 0.5], log=PROPENSITY, discount=0.0, campaign="report_days = [1]\nhorizon_days = 1"
+    )
     active, cost = 0.1 + 0.2 * 2.3, 0.1 * 2.3 + 0.2 * (0.2 + 0.3 * 4 + 0.5 * 9)
     for e in found.estimates:
         assert e.recommended, e
@@ -135,9 +136,12 @@ def test_a_total_that_is_withheld_does_not_forbid_what_is_certified(tmp_path: Pa
     rng = np.random.default_rng(1)
     late = np.array(columns["day"]) >= np.repeat(rng.geometric(0.2, 4000), 7)
     coupon = np.where(late, rng.integers(1, 3, len(late)), rng.integers(1, 4, len(late)))
-    columns |= {"level": late.astype(int).tolist(), "coupon": coupon.astype(float).tolist(),
-                "p": np.where(late, 1 / 2, 1 / 3).tolist(),
-                "active": (rng.random(len(late)) < 0.1 * coupon).astype(int).tolist()}  # fmt: skip
+    columns |= {
+        "level": late.astype(int).tolist(),
+        "coupon": coupon.astype(float).tolist(),
+        "p": np.where(late, 1 / 2, 1 / 3).tolist(),
+        "active": (rng.random(len(late)) < 0.1 * coupon).astype(int).tolist(),
+    }
     found = judged(tmp_path, columns, [0, 0, 1.0], log=PROPENSITY, discount=0.03)
     fqe = {e.target: e for e in found.estimates if e.estimator == "fqe"}
     assert "3" in str(fqe["reward@7"].withheld)
@@ -151,8 +155,9 @@ def test_a_total_that_is_withheld_does_not_forbid_what_is_certified(tmp_path: Pa
 def test_what_the_log_cannot_carry_is_the_reason_in_certificate_and_verdict(tmp_path: Path) -> None:
     """Nobody was ever given 3 on level 2: no number, and the reason names the amount."""
     columns = panel(users=2000)
-    columns["coupon"] = [1.0 if c == 3 and level == 2 else c
-                         for c, level in zip(columns["coupon"], columns["level"], strict=True)]  # fmt: skip
+    columns["coupon"] = [
+        1.0 if c == 3 and level == 2 else c for c, level in zip(columns["coupon"], columns["level"], strict=True)
+    ]
     found = judged(tmp_path, columns, [0, 0, 1.0])
     for e in found.estimates:
         assert e.withheld or e.estimator in ("snpdis", "pdis")
@@ -176,16 +181,27 @@ def test_users_who_join_later_and_are_others_do_not_refuse_a_log_that_is_right(t
     joined = np.where(rng.random(users) < 0.5, 0, rng.integers(1, days, users))
     user, day = np.nonzero(np.arange(days) >= joined[:, None])
     late = (joined > 0).astype(int)[user]
-    columns = {"user_id": [f"u{u}" for u in user], "day": day, "level": late,
-               "coupon": rng.integers(1, 4, len(day)).astype(float), "p": np.full(len(day), 1 / 3),
-               "active": (rng.random(len(day)) < 0.3 * (1 + late)).astype(int)}  # fmt: skip
+    columns = {
+        "user_id": [f"u{u}" for u in user],
+        "day": day,
+        "level": late,
+        "coupon": rng.integers(1, 4, len(day)).astype(float),
+        "p": np.full(len(day), 1 / 3),
+        "active": (rng.random(len(day)) < 0.3 * (1 + late)).astype(int),
+    }
     found = judged(tmp_path, columns, [1.0, 0, 0], log=PROPENSITY, campaign="report_days = [1, 3, 6, 30]")
     assert found.diagnostics.reproduction.ok, found.diagnostics.reproduction.words
     assert found.diagnostics.agreement.ok
     relied = {(e.estimator, e.target): e for e in found.estimates if e.recommended}
     truth = {f"reward@{k}": 0.3 * k * (0.5 + 2 * 0.5) for k in (1, 3, 6)}
-    for estimator, target in (("fqe", "reward@1"), ("dr", "reward@1"), ("mis", "reward@1"), ("fqe", "reward@3"),
-                              ("mis", "reward@3"), ("fqe", "reward@6")):  # fmt: skip
+    for estimator, target in (
+        ("fqe", "reward@1"),
+        ("dr", "reward@1"),
+        ("mis", "reward@1"),
+        ("fqe", "reward@3"),
+        ("mis", "reward@3"),
+        ("fqe", "reward@6"),
+    ):
         e = relied[estimator, target]
         assert e.value is not None
         assert e.std_error is not None

@@ -155,14 +155,20 @@ def test_the_document_has_what_is_promised_about_the_policy_asked_for(found: Eva
         assert (e["low"] is None) == (e["high"] is None) == (e["value"] is None)
         assert not (e["recommended"] and e["caution"])
     targets = {"reward", "coupon_cost"} | {f"{name}@{k}" for name in ("reward", "coupon_cost") for k in (1, 3, 7)}
-    for estimator, wanted in (("fqe", targets), ("dr", targets), ("mis", targets),
-                              ("pdis", targets - {"reward", "coupon_cost"})):  # fmt: skip
+    for estimator, wanted in (
+        ("fqe", targets),
+        ("dr", targets),
+        ("mis", targets),
+        ("pdis", targets - {"reward", "coupon_cost"}),
+    ):
         assert {e["target"] for e in document["estimates"] if e["estimator"] == estimator} == wanted
     assert {e["policy"] for e in document["beside"]} == {"old", "constants", "against"}
     assert document["policies"] == {
-        "old": "old policy", "constants": "best constant mixture", "against": "thrifty.parquet",
+        "old": "old policy",
+        "constants": "best constant mixture",
+        "against": "thrifty.parquet",
         "policy": "generous.parquet",
-    }  # fmt: skip
+    }
     certificate = document["certificate"]
     assert {"certified", "words", "confidence", "users", "budgets", "gain", "gain_bound", "look", "alpha"} <= set(
         certificate
@@ -170,8 +176,9 @@ def test_the_document_has_what_is_promised_about_the_policy_asked_for(found: Eva
     line = certificate["budgets"][0]
     fitted = next(e for e in document["estimates"] if (e["estimator"], e["target"]) == ("fqe", "coupon_cost"))
     assert line["value"] == pytest.approx(fitted["value"])
-    gain = next(d for d in document["differences"]
-                if (d["against"], d["estimator"], d["target"]) == ("old", "fqe", "reward"))  # fmt: skip
+    gain = next(
+        d for d in document["differences"] if (d["against"], d["estimator"], d["target"]) == ("old", "fqe", "reward")
+    )
     assert certificate["gain"] == pytest.approx(gain["value"])
     for row in document["daily"]:
         assert row["policy"] in ("old", "policy")

@@ -297,8 +297,10 @@ def test_the_first_export_is_a_look_and_all_others_are_the_same_one(made: Runs, 
     # What was asked before the look is what is asked after it, now with what is certain of it.
     after = frontier(run, [1.5, 1.9]).requested
     for one, same in zip(before, after, strict=True):
-        assert replace(same, certified=None, certificate=None, bounds=None, gain=None, gain_bound=None,
-                       gain_most=None) == one  # fmt: skip
+        assert (
+            replace(same, certified=None, certificate=None, bounds=None, gain=None, gain_bound=None, gain_most=None)
+            == one
+        )
     line = first.certificate.budgets[0]
     assert line.bound is not None
     assert after[0].bounds == (line.bound,)

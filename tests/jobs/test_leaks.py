@@ -32,9 +32,18 @@ def log(assignment: str, *, users: int = 4000, seed: int = 0, habit: float = 3.0
     mean, kept = rng.random(users), rng.integers(0, 3, users)
     parts: list[dict[str, Any]] = []
     for day in range(DAYS):
-        known = {"user_id": np.arange(users), "day": np.full(users, day), "yesterday": active.astype(int),
-                 "coupon_before": before, "city": city, "weekday": np.full(users, day % 7), "level": level,
-                 "habit": mean, "spent_yesterday": spent, "noise": rng.normal(size=users)}  # fmt: skip
+        known = {
+            "user_id": np.arange(users),
+            "day": np.full(users, day),
+            "yesterday": active.astype(int),
+            "coupon_before": before,
+            "city": city,
+            "weekday": np.full(users, day % 7),
+            "level": level,
+            "habit": mean,
+            "spent_yesterday": spent,
+            "noise": rng.normal(size=users),
+        }
         chance = np.full((users, 3), 1 / 3)
         if assignment == "targeted":
             want = np.stack([2.5 * active, np.zeros(users), 2 * mean + (city % 3)], axis=1)
@@ -48,12 +57,20 @@ def log(assignment: str, *, users: int = 4000, seed: int = 0, habit: float = 3.0
         spent = active * rng.lognormal(1, 1, users)
         mean = 0.7 * mean + 0.3 * active
         before = COUPONS[coupon]
-        parts.append(known | {
-            "coupon": before, "p": chance[np.arange(users), coupon], "active": active.astype(int), "spent": spent,
-            "again": active.astype(int), "basket": spent + rng.normal(0, 0.01, users) * active,
-            "clicked": (rng.random(users) < 0.2 + 0.1 * coupon).astype(int),
-            "minutes": rng.gamma(2, 1, users) * (1 + 0.3 * coupon), "offer": before,
-        })  # fmt: skip
+        parts.append(
+            known
+            | {
+                "coupon": before,
+                "p": chance[np.arange(users), coupon],
+                "active": active.astype(int),
+                "spent": spent,
+                "again": active.astype(int),
+                "basket": spent + rng.normal(0, 0.01, users) * active,
+                "clicked": (rng.random(users) < 0.2 + 0.1 * coupon).astype(int),
+                "minutes": rng.gamma(2, 1, users) * (1 + 0.3 * coupon),
+                "offer": before,
+            }
+        )
     return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
 
 
@@ -63,13 +80,24 @@ def told(
     """What `check` says with these features beside those known before."""
     numeric = [*NUMERIC, *(name for name in more if name in ("basket", "minutes", "spent"))]
     categorical = [*CATEGORICAL, *(name for name in more if name not in numeric)]
-    return check(campaign_file(folder, columns, log='propensity = "p"' if stated else "", categorical=str(categorical),
-                               numeric=str(numeric), **settings))  # fmt: skip
+    return check(
+        campaign_file(
+            folder,
+            columns,
+            log='propensity = "p"' if stated else "",
+            categorical=str(categorical),
+            numeric=str(numeric),
+            **settings,
+        )
+    )
 
 
 def blocked(report: CheckReport) -> dict[str, str]:
-    return {f.where.removeprefix("log.features, "): f.message for f in report.findings
-            if f.level == "error" and f.where.startswith("log.features, ")}  # fmt: skip
+    return {
+        f.where.removeprefix("log.features, "): f.message
+        for f in report.findings
+        if f.level == "error" and f.where.startswith("log.features, ")
+    }
 
 
 @pytest.mark.parametrize("assignment", ["random", "targeted", "kept", "barred"])
@@ -137,6 +165,7 @@ def test_no_feature_is_refused_where_the_action_had_no_choice(tmp_path: Path) ->
     rested = columns["yesterday"] == 1
     columns["coupon"] = np.where(rested, 1.0, columns["coupon"])
     columns["no_choice"] = rested
-    path = campaign_file(tmp_path, columns, log='propensity = "p"\nforced = "no_choice"', categorical='["yesterday"]',
-                         numeric="[]")  # fmt: skip
+    path = campaign_file(
+        tmp_path, columns, log='propensity = "p"\nforced = "no_choice"', categorical='["yesterday"]', numeric="[]"
+    )
     assert not check(path).blocks

@@ -81,8 +81,9 @@ def test_a_total_per_user_is_kept_over_the_horizon(habit: Habit, tmp_path: Path)
     assert reward > cheapest[0]
     assert run.manifest["objective"] == "reward@7"
     found = outlay.evaluate(run).to_dict()
-    served = next(e for e in found["estimates"]
-                  if (e["policy"], e["estimator"], e["target"]) == ("mixture", "fqe", "coupon_cost"))  # fmt: skip
+    served = next(
+        e for e in found["estimates"] if (e["policy"], e["estimator"], e["target"]) == ("mixture", "fqe", "coupon_cost")
+    )
     assert abs(served["value"] - cost) < 4 * served["std_error"]
     assert found["certificate"]["budgets"][0]["limit"] == 14
 
@@ -126,8 +127,9 @@ epochs = 1.0
 def untidy(folder: Path, users: int = 4000, days: int = 6) -> Path:
     """Gaps, users who leave, rows without a choice, actions not allowed to some, a number that is missing at times."""
     rng = np.random.default_rng(0)
-    rows: dict[str, list[Any]] = {name: [] for name in ("user", "day", "level", "spend", "coupon", "active",
-                                                        "no_choice", "allowed", "gone")}  # fmt: skip
+    rows: dict[str, list[Any]] = {
+        name: [] for name in ("user", "day", "level", "spend", "coupon", "active", "no_choice", "allowed", "gone")
+    }
     for user in range(users):
         level = int(rng.integers(4))
         for day in range(days):
@@ -137,8 +139,17 @@ def untidy(folder: Path, users: int = 4000, days: int = 6) -> Path:
             forced = bool(rng.random() < 0.15)
             coupon = float(allowed[0] if forced else rng.choice(allowed))
             gone = bool(rng.random() < 0.05)
-            values = (user, day, level, None if rng.random() < 0.1 else float(rng.normal(level, 1)), coupon,
-                      float(rng.random() < 0.2 + 0.15 * coupon + 0.05 * level), forced, allowed, gone)  # fmt: skip
+            values = (
+                user,
+                day,
+                level,
+                None if rng.random() < 0.1 else float(rng.normal(level, 1)),
+                coupon,
+                float(rng.random() < 0.2 + 0.15 * coupon + 0.05 * level),
+                forced,
+                allowed,
+                gone,
+            )
             for name, value in zip(rows, values, strict=True):
                 rows[name].append(value)
             if gone:
@@ -230,8 +241,9 @@ def test_a_cost_that_is_the_same_in_every_row_leaves_the_rest_to_be_learned(tmp_
     path = campaign_file(tmp_path, columns, tail=budget + QUICK)
     run = outlay.train(path, tmp_path / "run", method="aim-greedy", oracle="bcq")
     # Over all candidates: λ turns round at a price, and the critic's averages are of the policies on both sides of it.
-    critic, measured = (np.mean([getattr(each, which) for each in run.metrics()], axis=0)
-                        for which in ("critic", "measured"))  # fmt: skip
+    critic, measured = (
+        np.mean([getattr(each, which) for each in run.metrics()], axis=0) for which in ("critic", "measured")
+    )
     assert critic[0] == pytest.approx(measured[0], rel=0.1)
     assert critic[2] == pytest.approx(fee, rel=0.02)
     assert measured[2] == pytest.approx(fee)

@@ -68,11 +68,19 @@ def test_users_may_be_numbers_and_times_dates(tmp_path: Path) -> None:
 def test_roles_that_are_expressions_are_called_user_and_time(tmp_path: Path) -> None:
     columns = panel(users=60)
     path = campaign_file(tmp_path, columns)
-    path.write_text(path.read_text().replace('user = "user_id"', 'user = "upper(user_id)"')
-                    .replace('time = "day"', 'time = "day + 5"'))  # fmt: skip
+    path.write_text(
+        path.read_text()
+        .replace('user = "user_id"', 'user = "upper(user_id)"')
+        .replace('time = "day"', 'time = "day + 5"')
+    )
     data, policy = outlay.prepare(path, tmp_path / "data"), probabilities(columns)
-    table = {"user": [name.upper() for name in columns["user_id"]], "time": [d + 5 for d in columns["day"]],
-             "1.0": policy[:, 0], "3": policy[:, 2], "2.00": policy[:, 1]}  # fmt: skip
+    table = {
+        "user": [name.upper() for name in columns["user_id"]],
+        "time": [d + 5 for d in columns["day"]],
+        "1.0": policy[:, 0],
+        "3": policy[:, 2],
+        "2.00": policy[:, 1],
+    }
     pq.write_table(pa.table(table), tmp_path / "policy.parquet")
     rows = data.rows_of(0)
     assert read_policy(tmp_path / "policy.parquet", data, rows)[0] == pytest.approx(policy[rows])

@@ -64,8 +64,10 @@ def test_links_are_those_of_a_loop_with_gaps_in_shuffled_rows(tmp_path: Path) ->
     np.testing.assert_array_equal(data.next_row, following)
     np.testing.assert_array_equal(data.gap, gaps)
     assert not data.steady
-    first_day = {user: min(d for u, d in zip(columns["user_id"], columns["day"], strict=True) if u == user)
-                 for user in set(columns["user_id"])}  # fmt: skip
+    first_day = {
+        user: min(d for u, d in zip(columns["user_id"], columns["day"], strict=True) if u == user)
+        for user in set(columns["user_id"])
+    }
     expected = [d - first_day[u] for u, d in zip(columns["user_id"], columns["day"], strict=True)]
     np.testing.assert_array_equal(data.day, expected)
     first = data.users["first_row"]
@@ -130,8 +132,10 @@ def test_forced_terminal_and_eligible_are_kept(tmp_path: Path) -> None:
     columns["left"] = [
         int(day == 3 and user != "u0") for user, day in zip(columns["user_id"], columns["day"], strict=True)
     ]
-    columns["allowed"] = [[a] if f else ([a, 3.0] if a != 3 else None)
-                          for a, f in zip(columns["coupon"], columns["no_choice"], strict=True)]  # fmt: skip
+    columns["allowed"] = [
+        [a] if f else ([a, 3.0] if a != 3 else None)
+        for a, f in zip(columns["coupon"], columns["no_choice"], strict=True)
+    ]
     columns["p"] = [None if f else 0.5 for f in columns["no_choice"]]
     log = 'forced = "no_choice"\nterminal = "left"\neligible = "allowed"\npropensity = "p"'
     data = prepare(campaign_file(tmp_path, columns, log=log), tmp_path / "DATA")
@@ -220,8 +224,14 @@ def test_complete_adds_the_absent_days(tmp_path: Path) -> None:
     keep = [0, 3, 7, *range(10, 150)]
     columns = {name: [values[i] for i in keep] for name, values in columns.items()}
     columns["p"] = [0.4] * len(keep)
-    path = campaign_file(tmp_path, columns, log='complete = true\npropensity = "p"', campaign="none = 0.0",
-                         categorical='["level"]', numeric='["spend"]')  # fmt: skip
+    path = campaign_file(
+        tmp_path,
+        columns,
+        log='complete = true\npropensity = "p"',
+        campaign="none = 0.0",
+        categorical='["level"]',
+        numeric='["spend"]',
+    )
     data = prepare(path, tmp_path / "DATA")
     assert len(data) == 5 + 3 + 28 * 5
     assert data.actions.tolist() == [0, 1, 2, 3]
@@ -269,29 +279,40 @@ def test_weekly_rows_are_regular(tmp_path: Path) -> None:
 
 
 BAD: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
-    "unknown column": ({}, {"log": 'propensity = "prop"'},
-                       r"campaign\.toml, log\.propensity.*no column 'prop'\. Columns: user_id"),
+    "unknown column": (
+        {},
+        {"log": 'propensity = "prop"'},
+        r"campaign\.toml, log\.propensity.*no column 'prop'\. Columns: user_id",
+    ),
     "near column": ({}, {"categorical": '["levle"]'}, r"log\.features\.categorical.*'levle'.*Did you mean 'level'\?"),
     "two statements": ({}, {"log": 'segment = "1; drop table x"'}, r"log\.segment.*';'"),
     "an aggregate": ({}, {"log": 'segment = "max(level)"'}, r"log\.segment.*one value per row"),
     "a broken filter": ({}, {"log": 'where = "levl > 1"'}, r"log\.where.*'levl'.*Did you mean 'level'"),
     "nothing left": ({}, {"log": 'where = "level > 9"'}, r"log\.where.*no row passes"),
     "one action": ({"coupon": [2.0] * 120}, {}, r"log\.action.*same action, 2"),
-    "NaN reward": ({"active": [1.0] * 7 + [float("nan")] + [0.0] * 112}, {},
-                   r"log\.reward.*missing or NaN in 1 rows, first in row 8 \(user u1, time 3\)"),
+    "NaN reward": (
+        {"active": [1.0] * 7 + [float("nan")] + [0.0] * 112},
+        {},
+        r"log\.reward.*missing or NaN in 1 rows, first in row 8 \(user u1, time 3\)",
+    ),
     "infinite reward": ({"active": [float("inf")] + [0.0] * 119}, {}, r"log\.reward.*infinite"),
     "reward of 1e300": ({"active": [1e300] + [0.0] * 119}, {}, r"log\.reward: reward is beyond 1e\+30 in 1 rows"),
     "action of 1e300": ({"coupon": [1e300] + [1.0] * 119}, {}, r"log\.action: action is beyond 1e\+30 in 1 rows"),
     "text reward": ({"active": ["yes"] * 120}, {}, r"log\.reward.*'yes' in row 1 is not a number"),
     "text action": ({"coupon": ["ten", "none"] * 60}, {}, r"log\.action.*case coupon when 'none' then 0"),
-    "negative propensity": ({"p": [-0.1] + [0.5] * 119}, {"log": 'propensity = "p"'},
-                            r"log\.propensity.*negative.*in 1 rows, first in row 1 \(user u0, time 0, value -0\.1\)"),
+    "negative propensity": (
+        {"p": [-0.1] + [0.5] * 119},
+        {"log": 'propensity = "p"'},
+        r"log\.propensity.*negative.*in 1 rows, first in row 1 \(user u0, time 0, value -0\.1\)",
+    ),
     "propensity 0": ({"p": [0.0] + [0.5] * 119}, {"log": 'propensity = "p"'}, r"log\.propensity.*is 0"),
     "propensity above 1": ({"p": [1.5] + [0.5] * 119}, {"log": 'propensity = "p"'}, r"log\.propensity.*above 1"),
     "propensity missing": ({"p": [None] + [0.5] * 119}, {"log": 'propensity = "p"'}, r"log\.propensity.*is missing"),
     "propensities that contradict": (
-        {"coupon": [2.0] * 100 + [1.0] * 20, "p": [0.5] * 120}, {"log": 'propensity = "p"'},
-        r"log\.propensity.*action 2 was given in 83\.3% of 120 rows, by its propensities 50\.0%.*leave the key out"),
+        {"coupon": [2.0] * 100 + [1.0] * 20, "p": [0.5] * 120},
+        {"log": 'propensity = "p"'},
+        r"log\.propensity.*action 2 was given in 83\.3% of 120 rows, by its propensities 50\.0%.*leave the key out",
+    ),
     "unlisted action": ({}, {"log": "actions = [1.0, 2.0]"}, r"log\.actions.*not listed: 3\."),
     "duplicates": ({"day": [0, 0, 1, 2] * 30}, {}, r"log\.user, log\.time.*30 rows repeat.*row 2 \(user u0, time 0\)"),
     "row after the end": ({}, {"log": 'terminal = "day = 1"'}, r"log\.terminal.*30 terminal rows.*later row"),
@@ -304,9 +325,11 @@ BAD: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
     "list feature": ({"ok": [[1.0]] * 120}, {"categorical": '["ok"]'}, r"log\.features\.categorical.*LIST"),
     "foreign contrast": ({}, {"log": "contrast = [1.0, 9.0]"}, r"log\.contrast.*names 9"),
     "a value that breaks an expression": (
-        {"code": ["1"] * 119 + ["x"]}, {"log": 'segment = "cast(code as integer)"'},
-        r"log\.segment.*cast\(code as int"),
-}  # fmt: skip
+        {"code": ["1"] * 119 + ["x"]},
+        {"log": 'segment = "cast(code as integer)"'},
+        r"log\.segment.*cast\(code as int",
+    ),
+}
 
 
 @pytest.mark.parametrize("case", BAD)
@@ -422,8 +445,10 @@ def test_too_many_values_share_codes_the_same_ones_in_the_log_in_tables_and_in_r
     codes, _ = data.features(np.arange(400))
     assert len(np.unique(codes[70:, 0])) > 200  # of 330 values in 512 codes
     assert codes[70:, :2].min() >= FIRST + 20
-    shown = pa.table({name: columns[name] for name in ("number", "word", "few")} | {
-        "number * 2": [2 * value for value in columns["number"]]})  # fmt: skip
+    shown = pa.table(
+        {name: columns[name] for name in ("number", "word", "few")}
+        | {"number * 2": [2 * value for value in columns["number"]]}
+    )
     assert np.array_equal(data.schema.encode(shown).codes, codes)
     encoder = RowEncoder(data.schema)
     requests = [*shown.to_pylist(), {"number": 9**9, "word": "new", "few": "", "number * 2": None}]

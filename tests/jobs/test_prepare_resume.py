@@ -70,9 +70,13 @@ def log(folder: Path, seed: int = 0) -> Path:
     rng = np.random.default_rng(seed)
     columns = panel(users=100) | {"word": rng.choice(["a", "b", "c", "NA"], 400).tolist()}
     path = campaign_file(
-        folder, columns, categorical='["word", "level", "level * 2"]', numeric='["spend"]', campaign="none = 0.0",
-        log="complete = true\nwhere = \"(day + level) % 5 <> 0\"",
-    )  # fmt: skip
+        folder,
+        columns,
+        categorical='["word", "level", "level * 2"]',
+        numeric='["spend"]',
+        campaign="none = 0.0",
+        log='complete = true\nwhere = "(day + level) % 5 <> 0"',
+    )
     pq.write_table(pa.table(columns), folder / "log.parquet", row_group_size=ROWS)
     return path
 

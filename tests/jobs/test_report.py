@@ -52,8 +52,11 @@ def test_the_results_are_what_training_and_evaluation_found(evaluated: Path) -> 
     assert [p.kind for p in results.policies][:1] == ["old"]
     served = results.policy("chosen")
     assert served is not None
-    value = next(e for e in written["estimates"]
-                 if (e["policy"], e["estimator"], e["target"]) == ("mixture", "fqe", "coupon_cost"))  # fmt: skip
+    value = next(
+        e
+        for e in written["estimates"]
+        if (e["policy"], e["estimator"], e["target"]) == ("mixture", "fqe", "coupon_cost")
+    )
     assert served.costs["coupon_cost"].value == value["value"]
     assert served.costs["coupon_cost"].high == value["high"]
     assert len(results.candidates) == len(results.course) == 20
@@ -122,9 +125,17 @@ def test_a_behaviour_model_is_shown_action_by_action(evaluated: Path, tmp_path: 
     written = json.loads((run / "estimates.json").read_text())
     line = {"action": 1.5, "among": "all", "rows": 900, "predicted": 0.0912, "observed": 0.1034, "z": 1.0}
     written["diagnostics"]["propensities"] = {
-        "rows": 900, "log_loss": 2.0, "constant_log_loss": 2.1, "actions": [line], "worst": line, "comparisons": 1,
-        "least_propensity": 0.05, "least_action": 1.5, "ok": False, "words": "It does not fit.",
-    }  # fmt: skip
+        "rows": 900,
+        "log_loss": 2.0,
+        "constant_log_loss": 2.1,
+        "actions": [line],
+        "worst": line,
+        "comparisons": 1,
+        "least_propensity": 0.05,
+        "least_action": 1.5,
+        "ok": False,
+        "words": "It does not fit.",
+    }
     written["diagnostics"]["agreement"]["differences"] = []
     (run / "estimates.json").write_text(json.dumps(written))
     checks = results_of(run).evaluated.diagnostics.results

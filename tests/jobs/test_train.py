@@ -79,8 +79,16 @@ def test_every_oracle_keeps_the_limit(oracle: str, habit: Habit, tmp_path: Path)
 
 def test_a_run_says_what_it_is(habit: Habit, finished: Path) -> None:
     run, campaign = Run.open(finished), Campaign.load(habit.campaign)
-    assert {"bundle", "campaign.toml", "candidates.parquet", "checkpoints", "data", "manifest.json", "metrics.jsonl",
-            "settings.toml"} == {path.name for path in finished.iterdir()}  # fmt: skip
+    assert {
+        "bundle",
+        "campaign.toml",
+        "candidates.parquet",
+        "checkpoints",
+        "data",
+        "manifest.json",
+        "metrics.jsonl",
+        "settings.toml",
+    } == {path.name for path in finished.iterdir()}
     assert run.campaign.train == campaign.train
     assert run.manifest["data"] == "data"  # inside, so the folder can be moved
     assert run.data().manifest["data_hash"] == run.manifest["data_hash"]
@@ -121,8 +129,10 @@ def test_the_weights_leave_room_for_the_certificate(finished: Path) -> None:
 
 
 def test_the_same_seed_gives_the_same_bundle_and_another_seed_another(habit: Habit, tmp_path: Path) -> None:
-    ids = [outlay.load_bundle(outlay.train(habit.data, tmp_path / f"{i}", seed=seed, method="aim-greedy").bundle).id
-           for i, seed in enumerate((3, 3, 4))]  # fmt: skip
+    ids = [
+        outlay.load_bundle(outlay.train(habit.data, tmp_path / f"{i}", seed=seed, method="aim-greedy").bundle).id
+        for i, seed in enumerate((3, 3, 4))
+    ]
     assert ids[0] == ids[1] != ids[2]
 
 
@@ -194,17 +204,34 @@ def test_the_paper_preset_on_prepared_data_says_what_it_cannot_change(habit: Hab
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ((f"at_most = {LIMIT}", "at_least = 5.5"),
-         (r"no policy keeps this limit: the most that a policy reaches is [1-5]\.\d+ per decision", "Lower the limit")),
-        ((f"at_most = {LIMIT}", "at_least = 9.0"),
-         (r"the most that a day of the learn users shows is 6 per decision", "Lower the limit")),
-        ((f"at_most = {LIMIT}", "at_most = -1.0"),
-         (r"the least that a day of the learn users shows is 0 per decision", "Raise the limit")),
-        (("[[budget]]", '[[budget]]\nname = "visits"\ncost = "active"\nat_least = 0.99\nmoney = false\n\n[[budget]]'),
-         (r"these limits together; it would have to be visits at least 0\.\d+ per decision and coupon_cost at most \d",
-          "Loosen the limits at least that far")),
+        (
+            (f"at_most = {LIMIT}", "at_least = 5.5"),
+            (
+                r"no policy keeps this limit: the most that a policy reaches is [1-5]\.\d+ per decision",
+                "Lower the limit",
+            ),
+        ),
+        (
+            (f"at_most = {LIMIT}", "at_least = 9.0"),
+            (r"the most that a day of the learn users shows is 6 per decision", "Lower the limit"),
+        ),
+        (
+            (f"at_most = {LIMIT}", "at_most = -1.0"),
+            (r"the least that a day of the learn users shows is 0 per decision", "Raise the limit"),
+        ),
+        (
+            (
+                "[[budget]]",
+                '[[budget]]\nname = "visits"\ncost = "active"\nat_least = 0.99\nmoney = false\n\n[[budget]]',
+            ),
+            (
+                r"these limits together; it would have to be visits at least 0\.\d+ "
+                r"per decision and coupon_cost at most \d",
+                "Loosen the limits at least that far",
+            ),
+        ),
     ],
-)  # fmt: skip
+)
 def test_what_can_be_reached_is_told_as_the_limits_are_written(
     change: tuple[str, str], words: tuple[str, str], habit: Habit, tmp_path: Path
 ) -> None:

@@ -43,9 +43,15 @@ TARGET = np.array(
 
 def settings(oracle: Oracle = "ddqn", **changes: Any) -> CriticSettings:
     return CriticSettings(
-        oracle=oracle, discount=0.8, learning_rate=3e-3, target_decay=0.95, small_q_weight=0.8,
-        supervised_weight=1.0, imitation_weight=1.0, imitation_threshold=0.3,
-    )._replace(**changes)  # fmt: skip
+        oracle=oracle,
+        discount=0.8,
+        learning_rate=3e-3,
+        target_decay=0.95,
+        small_q_weight=0.8,
+        supervised_weight=1.0,
+        imitation_weight=1.0,
+        imitation_threshold=0.3,
+    )._replace(**changes)
 
 
 def table_network(q: ArrayLike, *, outcome: ArrayLike | None = None, logits: ArrayLike | None = None) -> QNetwork:
@@ -75,10 +81,19 @@ def batch_of(**changes: Any) -> Batch:
         return StateRows(jnp.array([[s]]), jnp.zeros((1, 0)), jnp.zeros(0, jnp.int32))
 
     columns: dict[str, Any] = {
-        "state": 0, "next_state": 1, "next_row": [1], "action": [0], "outcome": [[2.0, 4.0]], "discount": [0.8],
-        "has_target": [1.0], "chosen": [1.0], "allowed": [[True, True]], "next_forced": [False], "next_action": [0],
+        "state": 0,
+        "next_state": 1,
+        "next_row": [1],
+        "action": [0],
+        "outcome": [[2.0, 4.0]],
+        "discount": [0.8],
+        "has_target": [1.0],
+        "chosen": [1.0],
+        "allowed": [[True, True]],
+        "next_forced": [False],
+        "next_action": [0],
         "next_allowed": [[True, True]],
-    } | changes  # fmt: skip
+    } | changes
     made = {name: jnp.asarray(value) for name, value in columns.items() if "state" not in name}
     return Batch(state=states(columns["state"]), next_state=states(columns["next_state"]), **made)
 
@@ -320,10 +335,15 @@ def test_truncation_is_not_an_end(ends: bool, value: float) -> None:
     """
     users = 300
     data = transitions(
-        user=np.repeat(np.arange(users), 2), day=np.tile([0, 1], users), state=np.zeros(600),
-        action=np.tile([0, 1, 2], 200), outcome=np.ones((600, 2)), num_states=1, num_actions=3,
+        user=np.repeat(np.arange(users), 2),
+        day=np.tile([0, 1], users),
+        state=np.zeros(600),
+        action=np.tile([0, 1, 2], 200),
+        outcome=np.ones((600, 2)),
+        num_states=1,
+        num_actions=3,
         terminal=np.tile([False, ends], users),
-    )  # fmt: skip
+    )
     assert data.states is not None
     w, unit = jnp.array([1.0, 0.0]), jnp.ones(2)
     state = learned(data, settings(learning_rate=1e-2), w, unit)

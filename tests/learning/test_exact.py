@@ -202,9 +202,14 @@ def test_the_duality_gap_of_the_averaged_play_keeps_its_bound(player: str, round
         model = random_model(seed, m=2)
         limits, bound = binding_limits(model), np.array([1.5, 2.0])
         result = solve(
-            model, limits, method="uniform", multipliers=player, rounds=rounds, bound=bound,  # type: ignore[arg-type]
+            model,
+            limits,
+            method="uniform",
+            multipliers=player,  # type: ignore[arg-type]
+            rounds=rounds,
+            bound=bound,
             scaled_multipliers=False,
-        )  # fmt: skip
+        )
         mean = result.history.multiplier.mean(axis=0)
         response = measure(model, policy_iteration(model, np.r_[1.0, -mean]))
         highest = response[0] - mean @ (response[1:] - limits)

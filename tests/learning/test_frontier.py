@@ -100,8 +100,11 @@ def test_a_moved_critic_says_at_the_old_λ_what_it_said() -> None:
 def training(
     oracle: Oracle, *, counted: bool = True, budgets: int = 1, steps: int = 3000, seed: int = 25
 ) -> tuple[FrontierTraining, TabularCMDP]:
-    about = campaign(0.8, [{"name": name, "cost": name, "at_most": 0.8} for name in "abc"[:budgets]],
-                     {"layers": [16], "embedding": 4, "batch": 256, "min_steps": steps, "epochs": 0.1})  # fmt: skip
+    about = campaign(
+        0.8,
+        [{"name": name, "cost": name, "at_most": 0.8} for name in "abc"[:budgets]],
+        {"layers": [16], "embedding": 4, "batch": 256, "min_steps": steps, "epochs": 0.1},
+    )
     model = random_cmdp(seed, costs=budgets)
     split = np.repeat([LEARN, SELECT], [1800, 200])
     data = draw(model, 2000, 8, seed=0, about=about, split=split, counted=counted)

@@ -261,8 +261,18 @@ def test_two_ways_to_measure_that_differ_meet_in_the_limit() -> None:
 def test_a_bisection_halves_what_is_left_and_gives_the_critic_time() -> None:
     """λ stays for a whole stage, is 0 first, then the middle of what the limit leaves; one policy is the answer."""
     budgets = [{"name": "a", "cost": "a", "at_most": 0.8}]
-    of = replace(game(rule="single-best", budgets=budgets, measured_by="network", warm_up=0.0, min_steps=2400,
-                      candidate_every=200, learning_rate=3e-3), multipliers="bisection")  # fmt: skip
+    of = replace(
+        game(
+            rule="single-best",
+            budgets=budgets,
+            measured_by="network",
+            warm_up=0.0,
+            min_steps=2400,
+            candidate_every=200,
+            learning_rate=3e-3,
+        ),
+        multipliers="bisection",
+    )
     progress, mixture = played(of)
     multipliers = [float(c.multiplier[0] / of.multiplier_unit[0]) for c in progress.candidates]
     over = [bool(c.measured[1] > 0.8) for c in progress.candidates]
@@ -318,8 +328,13 @@ def test_a_policy_honours_masks() -> None:
     data: Transitions = draw(
         random_cmdp(3), 300, 6, seed=0, about=about, split=np.repeat([LEARN, SELECT], 150), allowed=allowed
     )
-    of = replace(game(), data=data, coords=coordinates(about, data.outcome, steady=True), bound=np.ones(1),
-                 learn_rows=data.rows_of(LEARN))  # fmt: skip
+    of = replace(
+        game(),
+        data=data,
+        coords=coordinates(about, data.outcome, steady=True),
+        bound=np.ones(1),
+        learn_rows=data.rows_of(LEARN),
+    )
     assert data.states is not None
     for progress, _ in play(of):
         newest = progress.candidates[-1]

@@ -36,11 +36,17 @@ TRAIN: dict[str, Any] = {
 def about() -> Campaign:
     content = {
         "campaign": {"name": "test", "discount": 0.0},
-        "log": {"source": "x.parquet", "user": "u", "time": "t", "action": "a", "reward": "r",
-                "features": {"categorical": ["s"]}},
+        "log": {
+            "source": "x.parquet",
+            "user": "u",
+            "time": "t",
+            "action": "a",
+            "reward": "r",
+            "features": {"categorical": ["s"]},
+        },
         "budget": [{"name": "cost", "cost": "cost", "at_most": 1.0}],
         "train": TRAIN,
-    }  # fmt: skip
+    }
     return Campaign.parse(content, Path("campaign.toml"))
 
 
@@ -57,10 +63,17 @@ def log(users: int = 4000) -> Transitions:
         lags[:, lag:, lag - 1, 0] = 2 * active[:, :-lag] - 1
         lags[:, :lag, lag - 1, 1] = 1
     data = transitions(
-        user=np.repeat(np.arange(users), LENGTH), day=np.tile(np.arange(LENGTH), users), state=np.zeros(users * LENGTH),
-        action=action.ravel(), outcome=np.column_stack([active.ravel(), action.ravel()]), num_states=1, num_actions=2,
-        about=about(), split=np.where(np.arange(users) < 0.9 * users, LEARN, SELECT), counted=False,
-    )  # fmt: skip
+        user=np.repeat(np.arange(users), LENGTH),
+        day=np.tile(np.arange(LENGTH), users),
+        state=np.zeros(users * LENGTH),
+        action=action.ravel(),
+        outcome=np.column_stack([active.ravel(), action.ravel()]),
+        num_states=1,
+        num_actions=2,
+        about=about(),
+        split=np.where(np.arange(users) < 0.9 * users, LEARN, SELECT),
+        counted=False,
+    )
     return replace(data, number_columns=lags.reshape(len(data), 2 * DAYS))
 
 

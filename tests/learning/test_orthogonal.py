@@ -104,9 +104,18 @@ def test_a_targeted_log_gives_the_same_effects() -> None:
         now = (rng.random(users) > model.transition[now, action[:, t], 0]).astype(np.int64)
     at = (state.ravel(), action.ravel())
     outcome = model.outcome[at] + rng.normal(0, 0.3, (users * days, 2))
-    data = transitions(user=np.repeat(np.arange(users), days), day=np.tile(np.arange(days), users), state=at[0],
-                       action=at[1], outcome=outcome, num_states=2, num_actions=3, about=campaign(0.0),
-                       split=np.repeat([LEARN, SELECT], [1800, 200]), counted=False)  # fmt: skip
+    data = transitions(
+        user=np.repeat(np.arange(users), days),
+        day=np.tile(np.arange(days), users),
+        state=at[0],
+        action=at[1],
+        outcome=outcome,
+        num_states=2,
+        num_actions=3,
+        about=campaign(0.0),
+        split=np.repeat([LEARN, SELECT], [1800, 200]),
+        counted=False,
+    )
     problem = training(data)
     *_, progress = learn(problem)
     day = q_of(answers(problem, progress).network, 2)[:, :, 0]
@@ -156,8 +165,15 @@ def test_costs_that_follow_from_action_and_reward_are_found_and_others_are_not()
     spend = active * rng.lognormal(size=600)
 
     def of(reward: Any, cost: Any) -> Any:
-        data = transitions(user=np.arange(600), day=np.zeros(600, int), state=np.zeros(600, int), action=action,
-                           outcome=np.stack([reward, cost], axis=1), num_states=1, num_actions=3)  # fmt: skip
+        data = transitions(
+            user=np.arange(600),
+            day=np.zeros(600, int),
+            state=np.zeros(600, int),
+            action=action,
+            outcome=np.stack([reward, cost], axis=1),
+            num_states=1,
+            num_actions=3,
+        )
         return determined_costs(data, np.arange(600), np.ones(2))
 
     found = of(active, action * active)
@@ -174,10 +190,18 @@ def test_a_derived_cost_is_the_line_of_the_rewards_value_exactly() -> None:
     users, days = 400, 4
     action, state = rng.integers(3, size=users * days), rng.integers(3, size=users * days)
     active = rng.random(users * days) < 0.2 + 0.1 * action + 0.1 * state
-    data = transitions(user=np.repeat(np.arange(users), days), day=np.tile(np.arange(days), users), state=state,
-                       action=action, outcome=np.stack([active, 0.5 + action * active], axis=1), num_states=3,
-                       num_actions=3, about=campaign(0.0), split=np.repeat([LEARN, SELECT], [350, 50]),
-                       counted=False)  # fmt: skip
+    data = transitions(
+        user=np.repeat(np.arange(users), days),
+        day=np.tile(np.arange(days), users),
+        state=state,
+        action=action,
+        outcome=np.stack([active, 0.5 + action * active], axis=1),
+        num_states=3,
+        num_actions=3,
+        about=campaign(0.0),
+        split=np.repeat([LEARN, SELECT], [350, 50]),
+        counted=False,
+    )
     problem = training(data, steps=300)
     *_, progress = learn(problem)
     day = q_of(answers(problem, progress).network, 3)[:, :, 0]
@@ -194,9 +218,20 @@ def test_rows_without_a_choice_and_actions_that_were_not_allowed_teach_no_effect
     forced = np.random.default_rng(2).random(len(plain)) < 0.3
     action = np.where(forced, plain.action, action)  # without a choice they may get what was not allowed
     outcome = np.where(forced[:, None], 5.0 * action[:, None], model.outcome[state, action])
-    data = transitions(user=plain.user, day=plain.day, state=state, action=action, outcome=outcome, num_states=3,
-                       num_actions=3, about=campaign(0.0), forced=forced, allowed=allowed,
-                       split=np.repeat([LEARN, SELECT], [1800, 200]), counted=False)  # fmt: skip
+    data = transitions(
+        user=plain.user,
+        day=plain.day,
+        state=state,
+        action=action,
+        outcome=outcome,
+        num_states=3,
+        num_actions=3,
+        about=campaign(0.0),
+        forced=forced,
+        allowed=allowed,
+        split=np.repeat([LEARN, SELECT], [1800, 200]),
+        counted=False,
+    )
     problem = training(data)
     *_, progress = learn(problem)
     day = q_of(answers(problem, progress).network, 3)[:, :, 0]
@@ -253,8 +288,16 @@ def test_training_goes_to_its_end_and_only_clearly_better_networks_from_before_i
 
 def test_a_batch_says_what_was_allowed_in_its_rows_and_in_the_next() -> None:
     allowed = np.array([[1, 1, 1], [1, 1, 0]], bool)
-    data = transitions(user=[0, 0], day=[0, 1], state=[0, 1], action=[0, 1], outcome=np.zeros((2, 2)), num_states=2,
-                       num_actions=3, allowed=allowed)  # fmt: skip
+    data = transitions(
+        user=[0, 0],
+        day=[0, 1],
+        state=[0, 1],
+        action=[0, 1],
+        outcome=np.zeros((2, 2)),
+        num_states=2,
+        num_actions=3,
+        allowed=allowed,
+    )
     batch = gather(replace(data, states=None, state=None), np.array([0, 1]), table=False)
     assert np.asarray(batch.allowed).tolist() == allowed.tolist()
     assert np.asarray(batch.next_allowed).tolist() == [allowed[1].tolist(), allowed[1].tolist()]
@@ -286,8 +329,15 @@ def test_effects_have_the_size_that_other_users_show() -> None:
 def test_an_action_that_was_hardly_ever_given_is_shrunk_the_more() -> None:
     """Amounts 0, 1 and 2; the last in one row of a thousand."""
     action = np.repeat([0, 1, 2], [600, 399, 1])
-    data = transitions(user=np.arange(1000), day=np.zeros(1000, int), state=np.zeros(1000, int), action=action,
-                       outcome=np.zeros((1000, 2)), num_states=1, num_actions=3)  # fmt: skip
+    data = transitions(
+        user=np.arange(1000),
+        day=np.zeros(1000, int),
+        state=np.zeros(1000, int),
+        action=action,
+        outcome=np.zeros((1000, 2)),
+        num_states=1,
+        num_actions=3,
+    )
     functions = np.array(training(data).shape.functions)
     assert np.abs(functions).max() <= 4
     share = np.bincount(action) / 1000
@@ -298,9 +348,16 @@ def test_an_action_that_was_hardly_ever_given_is_shrunk_the_more() -> None:
 
 @pytest.mark.parametrize("users", [1, 2, 3])
 def test_a_handful_of_users_who_all_got_the_same_are_learned_from(users: int) -> None:
-    data = transitions(user=np.repeat(np.arange(users), 4), day=np.tile(np.arange(4), users), state=np.zeros(4 * users),
-                       action=np.zeros(4 * users, int), outcome=np.ones((4 * users, 2)), num_states=1, num_actions=2,
-                       about=campaign(GAMMA))  # fmt: skip
+    data = transitions(
+        user=np.repeat(np.arange(users), 4),
+        day=np.tile(np.arange(4), users),
+        state=np.zeros(4 * users),
+        action=np.zeros(4 * users, int),
+        outcome=np.ones((4 * users, 2)),
+        num_states=1,
+        num_actions=2,
+        about=campaign(GAMMA),
+    )
     problem = training(data, steps=100)
     *_, progress = learn(problem)
     assert np.isfinite(progress.losses).all()

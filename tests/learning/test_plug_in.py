@@ -31,8 +31,16 @@ def coordinates(limits: list[float], signs: list[float] | None = None) -> Coordi
     count = len(limits)
     sign = np.array(signs or [1.0] * count)
     matrix = np.column_stack([np.zeros(count), np.diag(sign)])
-    return Coordinates(matrix, np.zeros(count), sign * np.array(limits), np.ones(count), 1.0, np.ones(1 + count), sign,
-                       np.ones(count, np.bool_))  # fmt: skip
+    return Coordinates(
+        matrix,
+        np.zeros(count),
+        sign * np.array(limits),
+        np.ones(count),
+        1.0,
+        np.ones(1 + count),
+        sign,
+        np.ones(count, np.bool_),
+    )
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -56,8 +64,9 @@ def test_with_two_limits_the_campaigns_own_optimum_is_among_the_mixtures(signs: 
     _, policies = plug_in(cmdp, coords, np.ones((8, 5), np.bool_))
     x = np.array([measure(cmdp, policy) for policy in policies]) * np.array([1.0, *signs])
     found = solve_mixture(x, coords.limits, np.ones(2))
-    signed = TabularCMDP(transition=cmdp.transition, reward=cmdp.reward, cost=cmdp.cost * signs, start=cmdp.start,
-                         discount=0.9)  # fmt: skip
+    signed = TabularCMDP(
+        transition=cmdp.transition, reward=cmdp.reward, cost=cmdp.cost * signs, start=cmdp.start, discount=0.9
+    )
     assert found.feasible
     assert found.weights @ x[:, 0] == pytest.approx(constrained_optimum(signed, coords.limits).value, abs=1e-6)
 

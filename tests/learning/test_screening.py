@@ -75,10 +75,12 @@ def test_noise_beside_a_field_that_matters_passes_as_often_as_the_level_says(val
     group = rng.integers(GROUPS, size=USERS)[user]
     beside = classes_of(kind, 12, y - y.mean())
     left = centred(y[:, None], group * CLASSES + beside, GROUPS * CLASSES)
-    p = 10.0 ** -np.array([
-        evidence(rng.integers(values, size=USERS)[user] * CLASSES + beside, values * CLASSES, group, left)[0]
-        for _ in range(200)
-    ])  # fmt: skip
+    p = 10.0 ** -np.array(
+        [
+            evidence(rng.integers(values, size=USERS)[user] * CLASSES + beside, values * CLASSES, group, left)[0]
+            for _ in range(200)
+        ]
+    )
     for level in (0.1, 0.02):
         assert (p < level).mean() <= level + 3 * np.sqrt(level * (1 - level) / len(p))
     assert 0.2 < np.median(p) < 0.85

@@ -42,8 +42,16 @@ def test_a_small_log_is_counted_as_written_by_hand() -> None:
 
 
 def test_a_state_that_is_never_left_stays() -> None:
-    data = transitions(user=[0, 0], day=[0, 1], state=[0, 1], action=[0, 1], outcome=np.ones((2, 2)), num_states=2,
-                       num_actions=2, split=SELECT)  # fmt: skip
+    data = transitions(
+        user=[0, 0],
+        day=[0, 1],
+        state=[0, 1],
+        action=[0, 1],
+        outcome=np.ones((2, 2)),
+        num_states=2,
+        num_actions=2,
+        split=SELECT,
+    )
     found = counted_model(data, SELECT)
     assert found is not None
     np.testing.assert_allclose(found.transition[1], [[0, 1], [0, 1]])

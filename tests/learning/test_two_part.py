@@ -31,9 +31,18 @@ def shop(spread: float, by_action: float = 0.0, share: float = 0.1) -> tuple[Tra
     amount = mean[state, action] * np.exp(spread * rng.normal(size=n) - spread**2 / 2)
     reward = np.where(rng.random(n) < often[state, action], amount, 0.0)
     outcome = np.stack([reward, share * action * reward], axis=1)
-    data = transitions(user=np.repeat(np.arange(USERS), DAYS), day=np.tile(np.arange(DAYS), USERS), state=state,
-                       action=action, outcome=outcome, num_states=2, num_actions=3, about=campaign(),
-                       split=SPLIT, counted=False)  # fmt: skip
+    data = transitions(
+        user=np.repeat(np.arange(USERS), DAYS),
+        day=np.tile(np.arange(DAYS), USERS),
+        state=state,
+        action=action,
+        outcome=outcome,
+        num_states=2,
+        num_actions=3,
+        about=campaign(),
+        split=SPLIT,
+        counted=False,
+    )
     return data, often * mean
 
 
@@ -80,13 +89,31 @@ def test_a_reward_of_0_or_1_and_one_that_is_never_0_are_left_as_they_are() -> No
     outcome = np.array(data.outcome)
     outcome[:, 0] = outcome[:, 0] > 0
     outcome[:, 1] = outcome[:, 0] * np.asarray(data.action)
-    binary = transitions(user=np.asarray(data.user), day=np.asarray(data.day), state=rewards(data, 3)[1],
-                         action=np.asarray(data.action), outcome=outcome, num_states=2, num_actions=3,
-                         about=campaign(), split=SPLIT, counted=False)  # fmt: skip
+    binary = transitions(
+        user=np.asarray(data.user),
+        day=np.asarray(data.day),
+        state=rewards(data, 3)[1],
+        action=np.asarray(data.action),
+        outcome=outcome,
+        num_states=2,
+        num_actions=3,
+        about=campaign(),
+        split=SPLIT,
+        counted=False,
+    )
     assert without_amount_luck(binary, seed=0) is binary
     outcome[:, 0] = 1 + np.random.default_rng(0).exponential(size=len(outcome))
     outcome[:, 1] = 1
-    dense = transitions(user=np.asarray(data.user), day=np.asarray(data.day), state=rewards(data, 3)[1],
-                        action=np.asarray(data.action), outcome=outcome, num_states=2, num_actions=3,
-                        about=campaign(), split=SPLIT, counted=False)  # fmt: skip
+    dense = transitions(
+        user=np.asarray(data.user),
+        day=np.asarray(data.day),
+        state=rewards(data, 3)[1],
+        action=np.asarray(data.action),
+        outcome=outcome,
+        num_states=2,
+        num_actions=3,
+        about=campaign(),
+        split=SPLIT,
+        counted=False,
+    )
     assert without_amount_luck(dense, seed=0) is dense

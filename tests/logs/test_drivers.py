@@ -60,14 +60,23 @@ def drawn(seed: int, users: int, days: int, policy: str = "even") -> Columns:
     if policy == "kept":
         action = action[::days].repeat(days)
     return {
-        "user_id": np.arange(users).repeat(days), "day": np.tile(np.arange(days), users), "level": level,
-        "yesterday": yesterday, "coupon": action.astype(float), "p": chance[np.arange(n), action],
-        "active": rng.integers(0, 2, n), "age": age, "city": np.char.add("c", city.astype(str)),
-        "joined": [f"2026-0{1 + a % 9}-{1 + a % 28:02d}" for a in age], "noise": rng.normal(size=n),
-        "heavy": rng.lognormal(0, 2, n), "rare": (rng.random(n) < 0.01).astype(int), "one": np.ones(n),
+        "user_id": np.arange(users).repeat(days),
+        "day": np.tile(np.arange(days), users),
+        "level": level,
+        "yesterday": yesterday,
+        "coupon": action.astype(float),
+        "p": chance[np.arange(n), action],
+        "active": rng.integers(0, 2, n),
+        "age": age,
+        "city": np.char.add("c", city.astype(str)),
+        "joined": [f"2026-0{1 + a % 9}-{1 + a % 28:02d}" for a in age],
+        "noise": rng.normal(size=n),
+        "heavy": rng.lognormal(0, 2, n),
+        "rare": (rng.random(n) < 0.01).astype(int),
+        "one": np.ones(n),
         "code": np.char.add("k", rng.integers(0, 3000, n).astype(str)),
         "offer": np.char.add("arm ", action.astype(str)),
-    }  # fmt: skip
+    }
 
 
 def by_wave(seed: int, *, spread: float = 0.2, users: int = 2000, days: int = 1) -> Columns:
@@ -77,9 +86,12 @@ def by_wave(seed: int, *, spread: float = 0.2, users: int = 2000, days: int = 1)
     wave = (np.arange(users) * 8 // users).repeat(days)
     treated = rng.random(n) < 0.3 + spread * (wave / 3.5 - 1)
     columns |= {
-        "coupon": treated.astype(float), "p": np.where(treated, 0.3, 0.7), "offer": np.zeros(n),
-        "wave": np.char.add("w", wave.astype(str)), "date": [f"{2 + w:02d}.03.2026" for w in wave],
-    }  # fmt: skip
+        "coupon": treated.astype(float),
+        "p": np.where(treated, 0.3, 0.7),
+        "offer": np.zeros(n),
+        "wave": np.char.add("w", wave.astype(str)),
+        "date": [f"{2 + w:02d}.03.2026" for w in wave],
+    }
     return columns
 
 

@@ -42,10 +42,13 @@ def tables(seed: int = 0) -> tuple[dict[str, list[Any]], dict[str, list[Any]]]:
     places = [places[i] for i in rng.permutation(len(places))]
     n, m = len(places), 300
     log = {
-        "user_id": [f"u{u}" for u, _ in places], "day": [d for _, d in places],
-        "level": rng.integers(0, 3, n).tolist(), "coupon": rng.integers(0, 3, n).astype(float).tolist(),
-        "active": rng.integers(0, 2, n).tolist(), "number": [f"d{i}" for i in range(n)],
-    }  # fmt: skip
+        "user_id": [f"u{u}" for u, _ in places],
+        "day": [d for _, d in places],
+        "level": rng.integers(0, 3, n).tolist(),
+        "coupon": rng.integers(0, 3, n).astype(float).tolist(),
+        "active": rng.integers(0, 2, n).tolist(),
+        "number": [f"d{i}" for i in range(n)],
+    }
     events = {
         "who": [None if u == USERS else f"u{u}" for u in rng.integers(0, USERS + 3, m)],
         "at": rng.integers(-2, DAYS + 4, m).tolist(),
@@ -174,8 +177,9 @@ def test_the_past_of_a_data_folder_has_the_credited_values(tmp_path: Path) -> No
     wanted, _ = by_hand(log, events)
     users = pa.array([f"u{u}" for u in range(USERS)])
     found = past.with_features(pa.table({"user": users}), user=users)
-    for user, reward, cost in zip(users.to_pylist(), found["reward_last_6d"].to_pylist(),
-                                  found["coupon_cost_last_6d"].to_pylist(), strict=True):  # fmt: skip
+    for user, reward, cost in zip(
+        users.to_pylist(), found["reward_last_6d"].to_pylist(), found["coupon_cost_last_6d"].to_pylist(), strict=True
+    ):
         days = sorted(d for u, d in wanted if u == user)
         for head, delay, value in ((0, 2, reward), (1, 3, cost)):
             known = [d for d in days if 6 >= DAYS - d > delay]
@@ -185,18 +189,21 @@ def test_the_past_of_a_data_folder_has_the_credited_values(tmp_path: Path) -> No
         UserPast.read(data.campaign, tmp_path / "log.parquet", data.actions)
 
 
-@pytest.mark.parametrize(("old", "new", "error"), [
-    ('time = "at"', 'time = "day"', "no column 'day'"),
-    ('user = "who"', "", "exactly one of user and decision"),
-    ('coupon_cost = "paid"', 'coupon_costs = "paid"', "Did you mean 'coupon_cost'"),
-    ('coupon_cost = "paid"', 'coupon_cost = "who"', "is not a number"),
-    ("reward = 2", "", "log.delays does not say how much later"),
-    ('user = "who"', 'decision = "user_id"', "events.parquet has no column 'user_id'"),
-    ('"who"', "\"'x' || who\"", r"0 of \d+ later outcomes .* Check the users and times of both tables"),
-    ('coupon_cost = "paid"\nreward = "bought / 2"', "", r"log.events.outcomes: is {}; expected: at least 1"),
-    ("events.parquet", "none/*.parquet", r"matches no file. Fix log.events.source"),
-    ('"bought / 2"', '"sum(bought)"', r"log.events.outcomes.reward: .* one value per row"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("old", "new", "error"),
+    [
+        ('time = "at"', 'time = "day"', "no column 'day'"),
+        ('user = "who"', "", "exactly one of user and decision"),
+        ('coupon_cost = "paid"', 'coupon_costs = "paid"', "Did you mean 'coupon_cost'"),
+        ('coupon_cost = "paid"', 'coupon_cost = "who"', "is not a number"),
+        ("reward = 2", "", "log.delays does not say how much later"),
+        ('user = "who"', 'decision = "user_id"', "events.parquet has no column 'user_id'"),
+        ('"who"', "\"'x' || who\"", r"0 of \d+ later outcomes .* Check the users and times of both tables"),
+        ('coupon_cost = "paid"\nreward = "bought / 2"', "", r"log.events.outcomes: is {}; expected: at least 1"),
+        ("events.parquet", "none/*.parquet", r"matches no file. Fix log.events.source"),
+        ('"bought / 2"', '"sum(bought)"', r"log.events.outcomes.reward: .* one value per row"),
+    ],
+)
 def test_what_is_wrong_is_said(tmp_path: Path, old: str, new: str, error: str) -> None:
     assert old in TAIL
     with pytest.raises(OutlayError, match=error):

@@ -93,8 +93,16 @@ def test_types_of_postgresql(tmp_path: Path, database: str) -> None:
         types = dict(source.columns)
         [row] = source.table("SELECT * FROM log").to_pylist()
     assert [types[name] for name in ("whole", "part", "flag", "short", "day", "at", "json", "list", "id")] == [
-        "BIGINT", "DOUBLE", "BOOLEAN", "FLOAT", "DATE", "TIMESTAMP", "VARCHAR", "DOUBLE[]", "VARCHAR"
-    ]  # fmt: skip
+        "BIGINT",
+        "DOUBLE",
+        "BOOLEAN",
+        "FLOAT",
+        "DATE",
+        "TIMESTAMP",
+        "VARCHAR",
+        "DOUBLE[]",
+        "VARCHAR",
+    ]
     assert (row["whole"], row["part"], row["nan"], row["list"], row["none"]) == (7, 0.25, None, [0.5, 1.0], None)
     assert row["id"] == "0b3ee4a5-53a1-4ee4-8f0c-000000000001"
 
@@ -186,8 +194,9 @@ class Bucket(BaseHTTPRequestHandler):
             prefix = asked.get("prefix", [""])[0]
             listed = "".join(
                 f"<Contents><Key>{escape(key)}</Key><Size>{len(value)}</Size></Contents>"
-                for key, value in sorted(self.objects.items()) if key.startswith(prefix)
-            )  # fmt: skip
+                for key, value in sorted(self.objects.items())
+                if key.startswith(prefix)
+            )
             self._send(200, f"<ListBucketResult><IsTruncated>false</IsTruncated>{listed}</ListBucketResult>".encode())
         elif (content := self.objects.get(place.path.removeprefix("/shop/"))) is None:
             self._send(404, b"<Error><Code>NoSuchKey</Code></Error>")
@@ -231,9 +240,12 @@ def test_files_of_a_bucket_become_the_data_that_the_file_becomes(tmp_path: Path,
     wanted = outlay.prepare(path, tmp_path / "file").manifest
     table = pq.read_table(tmp_path / "log.parquet")
     Bucket.objects = {
-        "logs/a.parquet": parquet(table.slice(0, 150)), "logs/b.parquet": parquet(table.slice(150)),
-        "logs/b.txt": b"no", "logs/deep/c.parquet": b"no", "logs": b"no",
-    }  # fmt: skip
+        "logs/a.parquet": parquet(table.slice(0, 150)),
+        "logs/b.parquet": parquet(table.slice(150)),
+        "logs/b.txt": b"no",
+        "logs/deep/c.parquet": b"no",
+        "logs": b"no",
+    }
     found = outlay.prepare(remote(tmp_path, bucket("logs/*.parquet")), tmp_path / "bucket").manifest
     assert found["data_hash"] == wanted["data_hash"]
 

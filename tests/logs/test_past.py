@@ -116,15 +116,18 @@ def test_a_feature_may_be_summarised_but_not_from_a_data_folder(tmp_path: Path) 
         UserPast.read(data.campaign, tmp_path / "data", data.actions)
 
 
-@pytest.mark.parametrize(("history", "error"), [
-    ("[log.history]\ndays = 0", "is 0; expected: above 0"),
-    ("[log.history]\nday = 3", "unknown key"),
-    ('[log.history]\nsummaries = ["mean", "median"]', "expected: 'mean'"),
-    ('[log.history]\nsummaries = ["mean", "mean"]', "lists .'mean'. twice"),
-    ("[log.history]\ncolumns = []", "columns is empty"),
-    ('[log.history]\ncolumns = ["basket"]', "no column 'basket'"),
-    ('[train]\nencoder = "convolution"', "train: encoder is 'convolution'.* Leave encoder and encoder_width out"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("history", "error"),
+    [
+        ("[log.history]\ndays = 0", "is 0; expected: above 0"),
+        ("[log.history]\nday = 3", "unknown key"),
+        ('[log.history]\nsummaries = ["mean", "median"]', "expected: 'mean'"),
+        ('[log.history]\nsummaries = ["mean", "mean"]', "lists .'mean'. twice"),
+        ("[log.history]\ncolumns = []", "columns is empty"),
+        ('[log.history]\ncolumns = ["basket"]', "no column 'basket'"),
+        ('[train]\nencoder = "convolution"', "train: encoder is 'convolution'.* Leave encoder and encoder_width out"),
+    ],
+)
 def test_a_wrong_history_is_one_error(tmp_path: Path, history: str, error: str) -> None:
     with pytest.raises(CampaignError, match=error):
         prepared(tmp_path, panel(), history)

@@ -90,10 +90,13 @@ def true_log(rng: np.random.Generator) -> dict[str, Any]:
     lists = [[float(a) for a in np.flatnonzero(allowed[s])] for s in range(4)]
     every = np.concatenate(states)
     return {
-        "user": np.tile(np.arange(users), days), "day": np.repeat(np.arange(days), users), "state": every,
-        "action": np.concatenate(action), "p": np.concatenate(p),
+        "user": np.tile(np.arange(users), days),
+        "day": np.repeat(np.arange(days), users),
+        "state": every,
+        "action": np.concatenate(action),
+        "p": np.concatenate(p),
         "allowed": [None if row % 50 == 0 else lists[s] for row, s in enumerate(every)],
-    }  # fmt: skip
+    }
 
 
 @pytest.mark.parametrize("listed", [True, False])
@@ -119,9 +122,11 @@ def test_the_figures_of_a_log_worked_by_hand(tmp_path: Path) -> None:
 def test_an_action_counts_only_where_it_had_a_chance(tmp_path: Path) -> None:
     """Action 2: not where the list leaves it out, nor where another was certain; a missing list allows all."""
     columns = {
-        "action": [2, 1, 1, 1, 0], "p": [0.5, 0.5, 0.5, 1.0, 0.5], "state": [0] * 5,
+        "action": [2, 1, 1, 1, 0],
+        "p": [0.5, 0.5, 0.5, 1.0, 0.5],
+        "state": [0] * 5,
         "allowed": [[1.0, 2.0], [2.0, 1.0, 1.0], [0.0, 1.0], [0.0, 1.0, 2.0], None],
-    }  # fmt: skip
+    }
     found = held(tmp_path, columns, 'eligible = "allowed"')
     assert {action: claim.rows for action, claim in found.overall.items()} == {0: 2, 1: 5, 2: 3}
 
@@ -237,18 +242,23 @@ def test_segments_are_those_of_the_first_row_and_missing_is_one(tmp_path: Path) 
     lasting = rng.random(3000) < 0.5
     action = draw(rng, np.where(np.tile(lasting, 2)[:, None], [0.3, 0.7], [0.7, 0.3]))
     columns = {
-        "user": np.tile(np.arange(3000), 2), "day": np.repeat([0, 1], 3000), "action": action, "p": np.full(6000, 0.5),
+        "user": np.tile(np.arange(3000), 2),
+        "day": np.repeat([0, 1], 3000),
+        "action": action,
+        "p": np.full(6000, 0.5),
         "state": [*("a" if user else None for user in lasting), *["later"] * 3000],
-    }  # fmt: skip
+    }
     assert {claim.segment for claim in held(tmp_path, columns).contradicted} == {"a", "missing"}
 
 
 def test_forced_rows_are_left_out_and_spoilt_propensities_are_not_held(tmp_path: Path) -> None:
     rng = np.random.default_rng(7)
     columns = {
-        "action": np.append(rng.integers(0, 2, 1000), np.ones(500, np.int64)), "p": np.full(1500, 0.5),
-        "state": np.zeros(1500, np.int64), "forced": np.arange(1500) >= 1000,
-    }  # fmt: skip
+        "action": np.append(rng.integers(0, 2, 1000), np.ones(500, np.int64)),
+        "p": np.full(1500, 0.5),
+        "state": np.zeros(1500, np.int64),
+        "forced": np.arange(1500) >= 1000,
+    }
     assert held(tmp_path, columns, "").refused
     assert held(tmp_path, columns, 'forced = "forced"').contradicted == ()
     columns["p"][3] = 0.0

@@ -33,10 +33,13 @@ def arrays(data: Transitions) -> dict[str, np.ndarray[Any, Any]]:
 def test_rows_that_are_not_ripe_do_not_exist_for_data(tmp_path: Path, log: str) -> None:
     """What is left is, to the bit, what a log that ends with the last ripe day gives, whatever the others say."""
     columns = panel(users=60, days=8)
-    columns = {name: [v for v, day, i in zip(values, columns["day"], range(480), strict=True) if (i + day) % 5]
-               for name, values in columns.items()}  # fmt: skip
-    early = {name: [v for v, day in zip(values, columns["day"], strict=True) if day <= 4]
-             for name, values in columns.items()}  # fmt: skip
+    columns = {
+        name: [v for v, day, i in zip(values, columns["day"], range(480), strict=True) if (i + day) % 5]
+        for name, values in columns.items()
+    }
+    early = {
+        name: [v for v, day in zip(values, columns["day"], strict=True) if day <= 4] for name, values in columns.items()
+    }
     for name in ("delayed", "short"):
         (tmp_path / name).mkdir()
     settings: dict[str, Any] = {"campaign": "none = 1.0", "numeric": '["spend"]', "log": log or "complete = false"}
@@ -54,8 +57,10 @@ def test_rows_that_are_not_ripe_do_not_exist_for_data(tmp_path: Path, log: str) 
 
 def test_outcomes_that_were_collected_after_the_last_row_make_rows_ripe(tmp_path: Path) -> None:
     columns = panel(users=60, days=8)
-    rows = [len(prepare(campaign_file(tmp_path, columns, tail=DELAY, log=f"as_of = {as_of}"), tmp_path / "data"))
-            for as_of in (10, 9, 5)]  # fmt: skip
+    rows = [
+        len(prepare(campaign_file(tmp_path, columns, tail=DELAY, log=f"as_of = {as_of}"), tmp_path / "data"))
+        for as_of in (10, 9, 5)
+    ]
     assert rows == [60 * 8, 60 * 7, 60 * 3]
 
 
@@ -84,19 +89,26 @@ def test_check_says_how_many_rows_are_not_ripe(tmp_path: Path, log: str, days: i
     assert report.rows == 60 * (8 - days)
 
 
-@pytest.mark.parametrize(("tail", "log", "kind", "error"), [
-    ("[log.delays]\ncoupon = 3", "", CampaignError, r"names 'coupon', which is no outcome. .*'coupon_cost'"),
-    ("[log.delays]\naction = 3", "", CampaignError, "names 'action', which is no outcome"),
-    ("[log.delays]\nreward = -1", "", CampaignError, r"log.delays.reward: is -1; expected: at least 0"),
-    ("[log.delays]\nreward = 0.5", "", CampaignError, "whole number"),
-    ("[log.delays]\nreward = 8", "", LogError, r"no row is ripe: outcomes come up to 8 days later .* until 7"),
-    ("", "as_of = -1", LogError, "log.as_of: is -1, and the first row of the log is of 0"),
-    ("", 'as_of = "soon"', CampaignError, "log.as_of: is 'soon'; expected: a whole number, or a date"),
-    ("", "as_of = true", CampaignError, "log.as_of: is True; expected: a whole number"),
-    ("[log.delays]\ncoupon_costs = 3", "", CampaignError, r"Did you mean 'coupon_cost'\? Fix"),
-    ('[log.delays]\nreward = 4\n[log.history]\ndays = 4\ncolumns = ["reward"]', "", CampaignError,
-     "all of its past would be unknown"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("tail", "log", "kind", "error"),
+    [
+        ("[log.delays]\ncoupon = 3", "", CampaignError, r"names 'coupon', which is no outcome. .*'coupon_cost'"),
+        ("[log.delays]\naction = 3", "", CampaignError, "names 'action', which is no outcome"),
+        ("[log.delays]\nreward = -1", "", CampaignError, r"log.delays.reward: is -1; expected: at least 0"),
+        ("[log.delays]\nreward = 0.5", "", CampaignError, "whole number"),
+        ("[log.delays]\nreward = 8", "", LogError, r"no row is ripe: outcomes come up to 8 days later .* until 7"),
+        ("", "as_of = -1", LogError, "log.as_of: is -1, and the first row of the log is of 0"),
+        ("", 'as_of = "soon"', CampaignError, "log.as_of: is 'soon'; expected: a whole number, or a date"),
+        ("", "as_of = true", CampaignError, "log.as_of: is True; expected: a whole number"),
+        ("[log.delays]\ncoupon_costs = 3", "", CampaignError, r"Did you mean 'coupon_cost'\? Fix"),
+        (
+            '[log.delays]\nreward = 4\n[log.history]\ndays = 4\ncolumns = ["reward"]',
+            "",
+            CampaignError,
+            "all of its past would be unknown",
+        ),
+    ],
+)
 def test_what_is_wrong_is_said(tmp_path: Path, tail: str, log: str, kind: type[Exception], error: str) -> None:
     path = campaign_file(tmp_path, panel(users=60, days=8), tail=tail, log=log)
     with pytest.raises(kind, match=error):

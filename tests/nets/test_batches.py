@@ -93,9 +93,14 @@ def numbered(rows: int) -> Transitions:
     """One user; the reward of a row is its number, so that a batch shows which rows it holds."""
     number = np.arange(rows)
     return transitions(
-        user=np.zeros(rows), day=number, state=number % 3, action=number % 2,
-        outcome=np.column_stack([number, number]), num_states=3, num_actions=2,
-    )  # fmt: skip
+        user=np.zeros(rows),
+        day=number,
+        state=number % 3,
+        action=number % 2,
+        outcome=np.column_stack([number, number]),
+        num_states=3,
+        num_actions=2,
+    )
 
 
 def rows_of(batch: Batch) -> list[int]:
@@ -172,11 +177,29 @@ def test_evaluating_distinct_states_gives_the_loss_and_the_gradient_of_evaluatin
     if allowed is not None:
         allowed[:, 1] = True
     rng = np.random.default_rng(2)
-    data = draw(model, 60, 6, seed=0, allowed=allowed, forced=rng.random(360) < 0.2, terminal=rng.random(360) < 0.1,
-                steady=False)  # fmt: skip
+    data = draw(
+        model,
+        60,
+        6,
+        seed=0,
+        allowed=allowed,
+        forced=rng.random(360) < 0.2,
+        terminal=rng.random(360) < 0.1,
+        steady=False,
+    )
     settings = CriticSettings(oracle, 0.8, 1e-3, 0.99, 0.8, 1.0, 1.0, 0.5)
-    of = Shape(data.schema.sizes, 2, 3, 3, 2 if oracle == "bcq" else 0, oracle == "bcq", (16, 8), 4, num_policies=2,
-               action_basis=smooth_basis(np.arange(3.0), 1, None))  # fmt: skip
+    of = Shape(
+        data.schema.sizes,
+        2,
+        3,
+        3,
+        2 if oracle == "bcq" else 0,
+        oracle == "bcq",
+        (16, 8),
+        4,
+        num_policies=2,
+        action_basis=smooth_basis(np.arange(3.0), 1, None),
+    )
     state = critic.init(init_pair(of, 0), settings)._replace(target=init_pair(of, 1))
     spread, weights = jnp.array([0.3, 0.7, 1.0]), jnp.array([[0.3, -0.2, 0.1], [0.1, -0.3, 0.4]])
     assert data.states is not None

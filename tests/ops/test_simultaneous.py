@@ -58,8 +58,12 @@ def test_what_has_no_error_counts_for_nothing() -> None:
 @pytest.mark.parametrize("shape", ["alike", "opposed", "a curve", "fewer causes"])
 def test_all_bounds_together_fail_as_often_as_they_may(shape: str, alpha: float) -> None:
     causes = np.random.default_rng(4).normal(size=(3, 50))
-    covariance = {"alike": alike(12, 0.6), "opposed": alike(4, -0.3), "a curve": neighbours(33),
-                  "fewer causes": causes.T @ causes}[shape]  # fmt: skip
+    covariance = {
+        "alike": alike(12, 0.6),
+        "opposed": alike(4, -0.3),
+        "a curve": neighbours(33),
+        "fewer causes": causes.T @ causes,
+    }[shape]
     count = 100_000
     broken = (draws(covariance, count) > critical_value(covariance, alpha)).any(axis=1).mean()
     assert broken == pytest.approx(alpha, abs=3 * np.sqrt(alpha / count) + 0.02 * alpha)

@@ -21,9 +21,24 @@ def drawn(html: str, folder: Path, window: str = "1280,2000") -> str:
     page = folder / "page.html"
     page.write_text(html, encoding="utf-8")
     return subprocess.run(
-        [str(BROWSER), "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
-         "--disable-background-networking", "--disable-component-update", "--disable-sync",
-         f"--user-data-dir={folder}/profile", f"--window-size={window}", "--virtual-time-budget=8000",
-         "--dump-dom", f"file://{page}"],
-        capture_output=True, text=True, timeout=PATIENCE, check=True,
-    ).stdout  # fmt: skip
+        [
+            str(BROWSER),
+            "--headless",
+            "--no-sandbox",
+            "--disable-gpu",
+            "--disable-quic",
+            "--no-first-run",
+            "--disable-background-networking",
+            "--disable-component-update",
+            "--disable-sync",
+            f"--user-data-dir={folder}/profile",
+            f"--window-size={window}",
+            "--virtual-time-budget=8000",
+            "--dump-dom",
+            f"file://{page}",
+        ],
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+        check=True,
+    ).stdout

@@ -44,21 +44,38 @@ def found(budgets: int = 1, *, per: str = "decision", certified: float | None = 
         kept = None if certified is None else slack or given <= LEAST + certified * (MOST - LEAST) + 1e-9
         bound = (0.998 if kept else 1.01) * budget
         words = f"not certified: coupon_cost by {0.01 * budget:.4g} (upper bound {bound:.4g} against {budget:g})"
-        sure: dict[str, Any] = {} if kept is None else {
-            "certificate": "certified" if kept else words,
-            "bounds": (bound, *(s - sign * 0.001 for s, sign in zip(spends[1:], (1, -1), strict=False))),
-            "gain": bought - 0.37 * times, "gain_bound": bought - 0.38 * times,
-            "gain_most": bought - 0.36 * times,
-        }  # fmt: skip
+        sure: dict[str, Any] = (
+            {}
+            if kept is None
+            else {
+                "certificate": "certified" if kept else words,
+                "bounds": (bound, *(s - sign * 0.001 for s, sign in zip(spends[1:], (1, -1), strict=False))),
+                "gain": bought - 0.37 * times,
+                "gain_bound": bought - 0.38 * times,
+                "gain_most": bought - 0.36 * times,
+            }
+        )
         return CurvePoint(
-            **sure, certified=kept,
-            budget=budget, value=bought, low=bought - 2 * SE * times, high=bought + 2 * SE * times,
-            spend=spends, spend_low=tuple(0.994 * s for s in spends), spend_high=tuple(1.006 * s for s in spends),
-            marginal=0.0 if slack else slope, marginal_low=0.0 if slack else 0.8 * slope,
-            marginal_high=0.0 if slack else 1.2 * slope, margin=MARGIN * given / MOST * times, slack=slack,
-            members=tuple(CurveMember(multiplier=(float(grid[i]), 0.12, 0.05)[:budgets], weight=w, fold=0)
-                          for i, w in ((low, 1 - weight), (low + 1, weight)) if w > 0),
-        )  # fmt: skip
+            **sure,
+            certified=kept,
+            budget=budget,
+            value=bought,
+            low=bought - 2 * SE * times,
+            high=bought + 2 * SE * times,
+            spend=spends,
+            spend_low=tuple(0.994 * s for s in spends),
+            spend_high=tuple(1.006 * s for s in spends),
+            marginal=0.0 if slack else slope,
+            marginal_low=0.0 if slack else 0.8 * slope,
+            marginal_high=0.0 if slack else 1.2 * slope,
+            margin=MARGIN * given / MOST * times,
+            slack=slack,
+            members=tuple(
+                CurveMember(multiplier=(float(grid[i]), 0.12, 0.05)[:budgets], weight=w, fold=0)
+                for i, w in ((low, 1 - weight), (low + 1, weight))
+                if w > 0
+            ),
+        )
 
     return BudgetCurve(
         campaign="thirty-day",
@@ -67,8 +84,13 @@ def found(budgets: int = 1, *, per: str = "decision", certified: float | None = 
         objective="reward" if per == "decision" else "reward@30",
         money="coupon_cost",
         budgets=tuple(
-            BudgetLimit(name=n, limit=limit, sign=sign, unit="yuan" if n == "coupon_cost" else "",
-                        per="user" if n == "coupon_cost" and per == "user" else "decision")
+            BudgetLimit(
+                name=n,
+                limit=limit,
+                sign=sign,
+                unit="yuan" if n == "coupon_cost" else "",
+                per="user" if n == "coupon_cost" and per == "user" else "decision",
+            )
             for n, limit, sign in zip(names, limits, signs, strict=True)
         ),
         least=LEAST * times,
@@ -80,13 +102,24 @@ def found(budgets: int = 1, *, per: str = "decision", certified: float | None = 
         old=OldPolicy(value=0.37 * times, low=0.366 * times, high=0.374 * times, spend=costs(0.45)),
         folds=1,
         policies=tuple(
-            SinglePolicy(multiplier=(float(price), 0.12, 0.05)[:budgets], fold=0, spend=costs(spend),
-                         value=value(spend)[0] - 0.002 * times * (i % 3))
+            SinglePolicy(
+                multiplier=(float(price), 0.12, 0.05)[:budgets],
+                fold=0,
+                spend=costs(spend),
+                value=value(spend)[0] - 0.002 * times * (i % 3),
+            )
             for i, (price, spend) in enumerate(zip(grid, np.linspace(LEAST, MOST, 33), strict=True))
         ),
-        band=None if certified is None else CurveBand(
-            users=14_871, policies=33, confidence=0.975, factor=2.784, look=1, old=0.37 * times,
+        band=None
+        if certified is None
+        else CurveBand(
+            users=14_871,
+            policies=33,
+            confidence=0.975,
+            factor=2.784,
+            look=1,
+            old=0.37 * times,
         ),
         condition="if the features say enough about a user",
         check="Check: costs fall as λ grows, in all 528 pairs of policies, as far as noise lets one tell.",
-    )  # fmt: skip
+    )

@@ -34,8 +34,14 @@ BUDGETS: list[dict[str, Any]] = [
     {"name": "coupon_cost", "cost": "coupon_cost", "at_most": 2.0},
     {"name": "reach", "cost": "reach", "at_least": 0.52},
 ]
-POLICIES = {"old": "old policy", "constants": "best constant mixture", "mixture": "aim-greedy, as served",
-            "member 0": "member 0", "member 1": "member 1", "against": "second (lp)"}  # fmt: skip
+POLICIES = {
+    "old": "old policy",
+    "constants": "best constant mixture",
+    "mixture": "aim-greedy, as served",
+    "member 0": "member 0",
+    "member 1": "member 1",
+    "against": "second (lp)",
+}
 
 
 def example(budgets: int = 1) -> RunResults:
@@ -49,14 +55,25 @@ def run(
 ) -> Run:
     """A run in memory; `about` changes the campaign, `changes` the manifest."""
     manifest: dict[str, Any] = {
-        "campaign": campaign(budgets, **(about or {})), "campaign_file": "campaign.toml", "members": members or [],
-        "method": "aim-greedy", "oracle": "bcq", "seed": 0, "steps": 15_000, "seconds": 31.5, "parameters": NETWORK,
-        "stored_parameters": (budgets + 2) * NETWORK, "multiplier_max": [0.6] * budgets,
-        "multiplier_mean": [0.1] * budgets, "candidates_measured_by": "the critic", "margin": [0.031, 0.008][:budgets],
+        "campaign": campaign(budgets, **(about or {})),
+        "campaign_file": "campaign.toml",
+        "members": members or [],
+        "method": "aim-greedy",
+        "oracle": "bcq",
+        "seed": 0,
+        "steps": 15_000,
+        "seconds": 31.5,
+        "parameters": NETWORK,
+        "stored_parameters": (budgets + 2) * NETWORK,
+        "multiplier_max": [0.6] * budgets,
+        "multiplier_mean": [0.1] * budgets,
+        "candidates_measured_by": "the critic",
+        "margin": [0.031, 0.008][:budgets],
         "notes": ["λ never reached its upper end.", "The log's propensities were used as they stand."],
-        "source": "log.parquet", "data_hash": "9f86d081884c7d659a2feaa0c55ad015",
+        "source": "log.parquet",
+        "data_hash": "9f86d081884c7d659a2feaa0c55ad015",
         "versions": {"outlay": "0.1.0", "jax": "0.6.2"},
-    }  # fmt: skip
+    }
     return Run(Path("runs/first"), {**manifest, **changes})
 
 
@@ -64,11 +81,18 @@ def campaign(budgets: int, **meta: Any) -> dict[str, Any]:
     """The campaign as a manifest has it."""
     content = {
         "campaign": {"name": "habit", "unit": "yuan", **meta},
-        "log": {"source": "log.parquet", "user": "user", "time": "day", "action": "coupon", "reward": "active",
-                "segment": "state", "features": {"categorical": ["state"]}},
+        "log": {
+            "source": "log.parquet",
+            "user": "user",
+            "time": "day",
+            "action": "coupon",
+            "reward": "active",
+            "segment": "state",
+            "features": {"categorical": ["state"]},
+        },
         "budget": BUDGETS[:budgets],
         "train": {"preset": "paper"},
-    }  # fmt: skip
+    }
     Campaign.parse(content, Path("campaign.toml"))
     return content
 
@@ -99,11 +123,16 @@ def _candidates(rng: np.random.Generator, budgets: int) -> tuple[tuple[Candidate
         measured = (reward, cost, 0.45 + 0.09 * cost / 2 + rng.normal(0, 0.01))[: 1 + budgets]
         made.append(
             CandidateRecord(
-                step=100 * (i + 1), multiplier=(price, price / 3)[:budgets], measured=measured, critic=measured,
-                loss=0.05 + math.exp(-i / 8) + abs(rng.normal(0, 0.01)), kept=min(1 + i, budgets + 2),
-                stored_parameters=NETWORK * min(1 + i, budgets + 2), original_parameters=NETWORK * (1 + i),
+                step=100 * (i + 1),
+                multiplier=(price, price / 3)[:budgets],
+                measured=measured,
+                critic=measured,
+                loss=0.05 + math.exp(-i / 8) + abs(rng.normal(0, 0.01)),
+                kept=min(1 + i, budgets + 2),
+                stored_parameters=NETWORK * min(1 + i, budgets + 2),
+                original_parameters=NETWORK * (1 + i),
             )
-        )  # fmt: skip
+        )
     return tuple(made), [100 * (i + 1) for i in kept]
 
 
@@ -112,10 +141,15 @@ def _members(candidates: tuple[CandidateRecord, ...], steps: list[int]) -> list[
     weights = (0.62, 0.38) if len(kept) == 2 else (0.55, 0.3, 0.15)
     shifts = [(0.004 - 0.006 * i, 0.02 - 0.06 * i, 0.001) for i in range(len(kept))]
     return [
-        {"step": c.step, "weight": w, "multiplier": c.multiplier, "critic": c.critic,
-         "fitted": [x + shift for x, shift in zip(c.measured, shifts[i], strict=False)]}
+        {
+            "step": c.step,
+            "weight": w,
+            "multiplier": c.multiplier,
+            "critic": c.critic,
+            "fitted": [x + shift for x, shift in zip(c.measured, shifts[i], strict=False)],
+        }
         for i, (c, w) in enumerate(zip(kept, weights, strict=True))
-    ]  # fmt: skip
+    ]
 
 
 def _evaluation(budgets: int) -> Evaluation:
@@ -124,14 +158,29 @@ def _evaluation(budgets: int) -> Evaluation:
     against = [PairedDifference(against=name, **asdict(e)) for name in ("old", "against") for e in mine]
     return Evaluation(
         grade="certified",
-        subject="mixture", policies=POLICIES, verdict=VERDICT, confidence=0.95, estimates=mine,
-        beside=(*_observed(names), *_estimates("old", -0.2, names),
-                *_fitted("constants", -0.1, names), *_fitted("member 0", -0.05, names),
-                *_fitted("member 1", 0.06, names), *_fitted("against", -0.02, names)),
-        differences=tuple(against), segments=_segments(names), certificate=_certificate(budgets),
-        diagnostics=_diagnostics(), notes={"constants": "3.5 for 62% of users, 4 for 38% of users"},
-        daily=_daily(budgets), shares=_shares(), window=None, users="certify",
-    )  # fmt: skip
+        subject="mixture",
+        policies=POLICIES,
+        verdict=VERDICT,
+        confidence=0.95,
+        estimates=mine,
+        beside=(
+            *_observed(names),
+            *_estimates("old", -0.2, names),
+            *_fitted("constants", -0.1, names),
+            *_fitted("member 0", -0.05, names),
+            *_fitted("member 1", 0.06, names),
+            *_fitted("against", -0.02, names),
+        ),
+        differences=tuple(against),
+        segments=_segments(names),
+        certificate=_certificate(budgets),
+        diagnostics=_diagnostics(),
+        notes={"constants": "3.5 for 62% of users, 4 for 38% of users"},
+        daily=_daily(budgets),
+        shares=_shares(),
+        window=None,
+        users="certify",
+    )
 
 
 def _shares() -> tuple[ActionShare, ...]:
@@ -146,10 +195,14 @@ def _shares() -> tuple[ActionShare, ...]:
 
 def _daily(budgets: int) -> tuple[DayMeans, ...]:
     return tuple(
-        DayMeans(policy="old", day=d + 1, reward=0.58 + 0.011 * d - 0.0008 * d * d,
-                 costs=(2.18 + 0.03 * d, 0.58 + 0.004 * d)[:budgets])
+        DayMeans(
+            policy="old",
+            day=d + 1,
+            reward=0.58 + 0.011 * d - 0.0008 * d * d,
+            costs=(2.18 + 0.03 * d, 0.58 + 0.004 * d)[:budgets],
+        )
         for d in range(7)
-    )  # fmt: skip
+    )
 
 
 def _certificate(budgets: int) -> Certificate:
@@ -158,9 +211,16 @@ def _certificate(budgets: int) -> Certificate:
         BudgetBound(budget="reach", value=0.541, bound=0.533, limit=0.52, floor=True, kept=True),
     )[:budgets]
     return Certificate(
-        reason=None, budgets=lines, confidence=0.975, look=1, alpha=0.025, users=30_000,
-        gain=0.0211, gain_bound=0.0124, gain_most=0.0298,
-    )  # fmt: skip
+        reason=None,
+        budgets=lines,
+        confidence=0.975,
+        look=1,
+        alpha=0.025,
+        users=30_000,
+        gain=0.0211,
+        gain_bound=0.0124,
+        gain_most=0.0298,
+    )
 
 
 def _segments(names: tuple[str, ...]) -> tuple[SegmentEstimate, ...]:
@@ -222,8 +282,15 @@ def _diagnostics() -> Diagnostics:
     return Diagnostics(
         balance=BalanceCheck.of([PastDependence("action", "reward", "last day", 0.004, 0.003)], logged=False),
         propensities=behaviour_check.BehaviourCheck(
-            rows=70_000, log_loss=2.39, constant_log_loss=2.4, actions=actions, worst=actions[0], comparisons=11,
-            least_propensity=0.08, least_action=1.0, ok=True,
+            rows=70_000,
+            log_loss=2.39,
+            constant_log_loss=2.4,
+            actions=actions,
+            worst=actions[0],
+            comparisons=11,
+            least_propensity=0.08,
+            least_action=1.0,
+            ok=True,
             words="The model of the old policy fits 70,000 rows with a choice.",
         ),
         reproduction=Reproduction(True, "the estimator gives the old policy's observed totals back", ("reward@1",)),
@@ -239,12 +306,28 @@ def _diagnostics() -> Diagnostics:
             MatchingPaths(days=7, users=29_000, matched=0.0, ess=0.0, clipped=0.093, heaviest=None),
         ),
         overlap=(
-            SegmentOverlap(segment="inactive", choices=32_000, matched=0.16, ess=3654.0, mean_ratio=1.001,
-                           mean_ratio_error=0.016, unseen=(), unseen_share=0.0),
-            SegmentOverlap(segment="active", choices=30_000, matched=0.18, ess=3627.0, mean_ratio=1.007,
-                           mean_ratio_error=None, unseen=(5.5, 6.0), unseen_share=0.0031),
+            SegmentOverlap(
+                segment="inactive",
+                choices=32_000,
+                matched=0.16,
+                ess=3654.0,
+                mean_ratio=1.001,
+                mean_ratio_error=0.016,
+                unseen=(),
+                unseen_share=0.0,
+            ),
+            SegmentOverlap(
+                segment="active",
+                choices=30_000,
+                matched=0.18,
+                ess=3627.0,
+                mean_ratio=1.007,
+                mean_ratio_error=None,
+                unseen=(5.5, 6.0),
+                unseen_share=0.0031,
+            ),
         ),
-    )  # fmt: skip
+    )
 
 
 def _estimate(

@@ -117,20 +117,24 @@ def test_an_estimator_without_a_number_has_its_place_in_the_figure() -> None:
     content = example()
     week = next(each for each in evidence_tables.compared(content) if each[0].target == "reward@7")
     spec = evidence_charts.estimators(content, week)
-    rows = [row for values in spec["datasets"].values() for row in values] if "datasets" in spec else [
-        row for layer in spec["layer"] for row in layer.get("data", spec.get("data", {}))["values"]
-    ]  # fmt: skip
+    rows = (
+        [row for values in spec["datasets"].values() for row in values]
+        if "datasets" in spec
+        else [row for layer in spec["layer"] for row in layer.get("data", spec.get("data", {}))["values"]]
+    )
     absent = {row["name"]: (row["label"], row["why"]) for row in rows if row.get("value") is None and "name" in row}
     assert absent == {"dr": ("no number", NO_PATH), "snpdis": ("no number", NO_PATH)}
 
 
 @pytest.mark.parametrize(
     ("oks", "said"),
-    [((True, True, True, True, True), "Every check was passed"),
-     ((True, True, True, True, None), "Every check made was passed; not checked: agreement"),
-     ((True, False, True, True, None), "Not passed: reproduction"),
-     ((False, False, None, True, None), "Not passed: propensities and reproduction")],
-)  # fmt: skip
+    [
+        ((True, True, True, True, True), "Every check was passed"),
+        ((True, True, True, True, None), "Every check made was passed; not checked: agreement"),
+        ((True, False, True, True, None), "Not passed: reproduction"),
+        ((False, False, None, True, None), "Not passed: propensities and reproduction"),
+    ],
+)
 def test_the_heading_names_what_was_not_passed(oks: tuple[bool | None, ...], said: str) -> None:
     names = [check.name for check in example().evaluated.diagnostics.results]
     checks = [CheckResult(name, "", ok, "", "") for name, ok in zip(names, oks, strict=True)]

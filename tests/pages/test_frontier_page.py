@@ -244,8 +244,10 @@ def test_one_policy_alone_makes_a_page() -> None:
 
 def test_what_rounding_leaves_of_a_policy_is_no_member() -> None:
     content = found()
-    members = (CurveMember(multiplier=(0.5,), weight=1 - 1e-15, fold=0),
-               CurveMember(multiplier=(0.4,), weight=1e-15, fold=0))  # fmt: skip
+    members = (
+        CurveMember(multiplier=(0.5,), weight=1 - 1e-15, fold=0),
+        CurveMember(multiplier=(0.4,), weight=1e-15, fold=0),
+    )
     content = replace(content, requested=(replace(content.requested[0], members=members),))
     assert _Page(render(content)).texts["mixture"] == "λ = 0.500 for all users"
 
@@ -340,16 +342,28 @@ def test_the_page_says_why_the_report_has_other_figures_for_the_same_budget() ->
 
 def test_what_could_not_be_measured_has_no_bound() -> None:
     why = "not certified: coupon_cost could not be measured (no support)"
-    content = each(found(certified=1.0), certified=False, certificate=why, bounds=(None,), gain=None, gain_bound=None,
-                   gain_most=None)  # fmt: skip
+    content = each(
+        found(certified=1.0),
+        certified=False,
+        certificate=why,
+        bounds=(None,),
+        gain=None,
+        gain_bound=None,
+        gain_most=None,
+    )
     got = _Page(render(content))
     assert got.texts["certificate"] == "✕ not certified: coupon_cost could not be measured (no support)"
     assert got.texts["bound0"] == got.texts["least"] == "no bound"
 
 
 def test_the_foot_says_what_the_figures_rest_on_and_mean() -> None:
-    for said in ("14,902 select users", "95% intervals", "costs fall as λ grows", "(discounted)",
-                 "certified on other users"):  # fmt: skip
+    for said in (
+        "14,902 select users",
+        "95% intervals",
+        "costs fall as λ grows",
+        "(discounted)",
+        "certified on other users",
+    ):
         assert said in page().text
     assert "what is called sure rests on other users" in page(certified=0.4).text
     assert "a total per user, not discounted" in page(per="user").text
@@ -378,8 +392,9 @@ def test_the_page_asks_for_nothing_from_outside_and_is_small() -> None:
 def test_names_from_files_are_escaped_everywhere() -> None:
     content = found(2, certified=1.0)
     budgets = tuple(replace(b, name=NASTY + ("" if b.sign > 0 else "2"), unit=NASTY) for b in content.budgets)
-    content = replace(content, campaign=NASTY, unit=NASTY, reward_label=NASTY, money=NASTY, check=NASTY,
-                      budgets=budgets)  # fmt: skip
+    content = replace(
+        content, campaign=NASTY, unit=NASTY, reward_label=NASTY, money=NASTY, check=NASTY, budgets=budgets
+    )
     html = render(content)
     got = _Page(html)
     assert html.count("<script") == html.count("</script>") == 2

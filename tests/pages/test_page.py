@@ -21,8 +21,19 @@ from outlay.core.reasons import Reason, ReasonKind
 from outlay.pages.report import render
 from outlay.pages.results import RunResults
 
-SECTIONS = ["policies", "shares", "segments", "plane", "certificate", "estimates", "evidence", "training",
-            "stored", "daily", "settings"]  # fmt: skip
+SECTIONS = [
+    "policies",
+    "shares",
+    "segments",
+    "plane",
+    "certificate",
+    "estimates",
+    "evidence",
+    "training",
+    "stored",
+    "daily",
+    "settings",
+]
 NASTY = "<script>alert('x')</script> & \"q\" {{ 7*7 }} </script>"
 
 
@@ -128,9 +139,12 @@ def test_names_from_files_are_escaped_everywhere() -> None:
     )
     about = campaign(1, name=NASTY, unit=NASTY)
     manifest: dict[str, Any] = {
-        "campaign": about | {"budget": [budget]}, "method": NASTY, "notes": [NASTY], "versions": {NASTY: NASTY},
+        "campaign": about | {"budget": [budget]},
+        "method": NASTY,
+        "notes": [NASTY],
+        "versions": {NASTY: NASTY},
         "candidates_measured_by": NASTY,
-    }  # fmt: skip
+    }
     html = render(RunResults(run(**manifest), example().candidates[:1], evaluation))
     page = _Page(html)
     assert "alert(" not in "".join(str(tag) + str(list(attrs)) for tag, attrs in page.tags)
@@ -179,8 +193,7 @@ def test_members_without_a_comparable_fitted_figure_are_drawn_all_the_same() -> 
 def test_a_refused_certificate_says_why_and_shows_no_bound() -> None:
     line = dataclasses.replace(example().evaluated.certificate.budgets[0], value=None, bound=None, kept=False)
     words = "Too few users gave the policy's actions."
-    page = _Page(render(certified(example(), budgets=(line,),
-                                  reason=Reason(ReasonKind.UNSUPPORTED, {"found": words}))))  # fmt: skip
+    page = _Page(render(certified(example(), budgets=(line,), reason=Reason(ReasonKind.UNSUPPORTED, {"found": words}))))
     assert words in page.text
     assert "Not certified" in page.text
     assert "What it guarantees" not in page.text
@@ -188,8 +201,16 @@ def test_a_refused_certificate_says_why_and_shows_no_bound() -> None:
 
 def test_the_estimators_their_doubts_and_the_checks_stand_on_the_page() -> None:
     text = _Page(full(1)).text
-    said = ("fitted Q evaluation", "marginalised importance sampling", FEW, CLIPPED, NO_PATH, "Every check was passed",
-            "What it brings beyond second (lp)", "The model of the old policy fits")  # fmt: skip
+    said = (
+        "fitted Q evaluation",
+        "marginalised importance sampling",
+        FEW,
+        CLIPPED,
+        NO_PATH,
+        "Every check was passed",
+        "What it brings beyond second (lp)",
+        "The model of the old policy fits",
+    )
     for words in said:
         assert words in text
     assert "so the fitted evaluation is not recommended" not in text, "what follows is said where a check failed"
@@ -197,8 +218,12 @@ def test_the_estimators_their_doubts_and_the_checks_stand_on_the_page() -> None:
 
 def test_a_check_that_was_not_passed_says_what_follows() -> None:
     diagnostics = example().evaluated.diagnostics
-    failed = dataclasses.replace(diagnostics, agreement=dataclasses.replace(
-        diagnostics.agreement, finding=Reason(ReasonKind.NOT_CHECKED, {"found": "few users follow it"})))  # fmt: skip
+    failed = dataclasses.replace(
+        diagnostics,
+        agreement=dataclasses.replace(
+            diagnostics.agreement, finding=Reason(ReasonKind.NOT_CHECKED, {"found": "few users follow it"})
+        ),
+    )
     page = _Page(render(evaluated(example(), diagnostics=failed)))
     assert "Not passed: agreement" in page.text
     assert "so the fitted evaluation is not recommended, and nothing is certified" in page.text
@@ -206,10 +231,19 @@ def test_a_check_that_was_not_passed_says_what_follows() -> None:
 
 def test_the_planned_test_and_its_command_stand_below_the_verdict() -> None:
     test = PlannedTest(
-        part=0.5, lift=0.015, days=14, users_per_arm=65_000, clusters_per_arm=None, log_users=20_000, power=0.8,
-        alpha=0.05, enough=False, words="The log has 20,000 users, and 130,000 would be needed.",
-        command="outlay experiment plan --days 14", placeholders="START is the date of its first day.",
-    )  # fmt: skip
+        part=0.5,
+        lift=0.015,
+        days=14,
+        users_per_arm=65_000,
+        clusters_per_arm=None,
+        log_users=20_000,
+        power=0.8,
+        alpha=0.05,
+        enough=False,
+        words="The log has 20,000 users, and 130,000 would be needed.",
+        command="outlay experiment plan --days 14",
+        placeholders="START is the date of its first day.",
+    )
     text = _Page(render(evaluated(example(), test=test))).text
     assert f"{test.words} Plan it with {test.command} (START is the date of its first day)." in text
     assert "Plan it with" not in _Page(full(1)).text
@@ -249,10 +283,18 @@ def test_a_certified_policy_that_is_sure_to_lose_has_no_green_badge() -> None:
 
 def test_what_would_settle_it_and_what_random_draws_cost_are_on_the_page() -> None:
     settling = SettlingTest(
-        actions=(0.0, 1.0), days=7, precision=0.05, users_per_arm=400, clusters_per_arm=None, share=0.04,
-        log_users=20_000, enough=True, words="A test settles it.", command="outlay experiment plan --days 7",
+        actions=(0.0, 1.0),
+        days=7,
+        precision=0.05,
+        users_per_arm=400,
+        clusters_per_arm=None,
+        share=0.04,
+        log_users=20_000,
+        enough=True,
+        words="A test settles it.",
+        command="outlay experiment plan --days 7",
         placeholders="START is the date of its first day.",
-    )  # fmt: skip
+    )
     cost = RandomisingCost(share=0.05, reward=0.1, relative=0.1, spend=None, words="From now on, draw some at random.")
     page = render(evaluated(example(), settling=settling, randomising=cost))
     plan = "<code>outlay experiment plan --days 7</code> (START is the date of its first day)."

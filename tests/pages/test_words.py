@@ -15,18 +15,32 @@ from outlay.pages.words import Interval
 
 @pytest.mark.parametrize(
     ("value", "text"),
-    [(4.6172, "4.62"), (0.04123, "0.0412"), (1_400_000, "1,400,000"), (-0.5, "−0.500"), (0.0, "0"), (None, "–"),
-     (float("nan"), "–"), (1234.5, "1,234")],
-)  # fmt: skip
+    [
+        (4.6172, "4.62"),
+        (0.04123, "0.0412"),
+        (1_400_000, "1,400,000"),
+        (-0.5, "−0.500"),
+        (0.0, "0"),
+        (None, "–"),
+        (float("nan"), "–"),
+        (1234.5, "1,234"),
+    ],
+)
 def test_a_number_shows_three_significant_digits(value: float | None, text: str) -> None:
     assert words.number(value) == text
 
 
 @pytest.mark.parametrize(
     ("value", "sign", "text"),
-    [(0.559826, 1, "0.5599"), (0.559826, -1, "0.5598"), (0.5, 1, "0.5001"), (0.5, -1, "0.4999"), (0.0, 1, "0"),
-     (1234567.0, 1, "1.235e+06")],
-)  # fmt: skip
+    [
+        (0.559826, 1, "0.5599"),
+        (0.559826, -1, "0.5598"),
+        (0.5, 1, "0.5001"),
+        (0.5, -1, "0.4999"),
+        (0.0, 1, "0"),
+        (1234567.0, 1, "1.235e+06"),
+    ],
+)
 def test_an_advised_limit_is_enough(value: float, sign: int, text: str) -> None:
     """It lies beyond the value, never short of it."""
     assert advised(value, sign) == text

@@ -95,10 +95,16 @@ class Market:
                 continue
             day = plan.first + hour // 24
             tallies = {
-                d: Tally(cap=None, reserved=round(held[d]), settled=round(settled[d]), granted=round(granted[d]),
-                         offers=offers[d], decisions=came[d])
+                d: Tally(
+                    cap=None,
+                    reserved=round(held[d]),
+                    settled=round(settled[d]),
+                    granted=round(granted[d]),
+                    offers=offers[d],
+                    decisions=came[d],
+                )
                 for d in came
-            }  # fmt: skip
+            }
             now, money = (
                 Moment(day * 24 * STEP_MS + hour % 24 * STEP_MS, day, hour % 24 / 24),
                 BudgetState(total, math.inf, tallies, total),

@@ -286,8 +286,11 @@ def test_what_a_server_is_not_ready_for_is_said_once(client: Client, caplog: pyt
         service.state.behind = behind
         service._release(0)
     assert [record.getMessage() for record in caplog.records if "ready" in record.getMessage()] == [
-        "not ready: bundle b7 is away", "not ready: bundle b8 is away", "ready again", "not ready: bundle b9 is away",
-    ]  # fmt: skip
+        "not ready: bundle b7 is away",
+        "not ready: bundle b8 is away",
+        "ready again",
+        "not ready: bundle b9 is away",
+    ]
 
 
 def test_a_ledger_out_of_reach_does_not_delay_the_bundle_that_it_names(
@@ -474,9 +477,16 @@ def test_what_to_set_aside_is_the_bundles_or_the_settings(bundle: Bundle, monkey
 def test_the_page_describes_every_route_and_message(client: Client) -> None:
     page = client.get("/openapi.json").json()
     assert set(page["paths"]) == {
-        "/v1/decisions", "/v1/outcomes", "/v1/admin/pause", "/v1/admin/resume", "/v1/admin/bundle", "/v1/admin/caps",
-        "/v2/health/live", "/v2/health/ready", "/metrics",
-    }  # fmt: skip
+        "/v1/decisions",
+        "/v1/outcomes",
+        "/v1/admin/pause",
+        "/v1/admin/resume",
+        "/v1/admin/bundle",
+        "/v1/admin/caps",
+        "/v2/health/live",
+        "/v2/health/ready",
+        "/metrics",
+    }
     named = set(page["components"]["schemas"])
     used = {part.split('"')[0] for part in json.dumps(page).split("#/components/schemas/")[1:]}
     assert used <= named

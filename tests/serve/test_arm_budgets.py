@@ -40,11 +40,13 @@ TOTALS = Totals(
     days={DAY0: tally(2_000, 100, 600, 50), DAY0 + 1: tally(2_000, 400, 300, 30)},
     arms={"new": tally(1_000, 50, 150, 9), "old": tally(3_000, 60, 90, 11), "policy": tally(9_000, 390, 660, 60)},
     arm_days={
-        ("new", DAY0): tally(None, 10, 90, 5), ("new", DAY0 + 1): tally(None, 40, 60, 4),
-        ("old", DAY0): tally(None, 60, 90, 11), ("policy", DAY0): tally(None, 30, 420, 34),
+        ("new", DAY0): tally(None, 10, 90, 5),
+        ("new", DAY0 + 1): tally(None, 40, 60, 4),
+        ("old", DAY0): tally(None, 60, 90, 11),
+        ("policy", DAY0): tally(None, 30, 420, 34),
         ("policy", DAY0 + 1): tally(None, 360, 240, 26),
     },
-)  # fmt: skip
+)
 
 
 @pytest.fixture
@@ -99,9 +101,14 @@ def test_what_is_released_after_a_test_begins_no_new_path(served: ServedExperime
 def test_without_a_test_all_money_is_everybodys() -> None:
     paced = outside_budget(PLAN, None)
     plain = Totals(
-        campaign="coupons", caps=Caps(total=10), paused=False, total=tally(10, 1, 2, 3), days={},
-        arms={"policy": tally(None, 1, 2, 3)}, arm_days={},
-    )  # fmt: skip
+        campaign="coupons",
+        caps=Caps(total=10),
+        paused=False,
+        total=tally(10, 1, 2, 3),
+        days={},
+        arms={"policy": tally(None, 1, 2, 3)},
+        arm_days={},
+    )
     assert paced == PacedBudget(paced.schedule)
     assert paced.budget(plain, DAY0) == (10, math.inf, {}, 10)
     assert paced.kind == "pace"

@@ -126,14 +126,20 @@ def test_what_a_request_does_not_allow_is_not_given(bundle: Bundle, tmp_path: Pa
         bare = ask(client, USERS, "bare", features={})
     assert {(e["action"], e["reason"]) for e in none} == {(0.0, "not_eligible")}
     assert {(e["arm"], e["action"], e["reason"]) for e in three} == {
-        ("policy", 3.0, "policy"), ("new", 3.0, "policy"), ("even", 3.0, "random"),
-        ("old", 0.0, "not_eligible"), ("nobody", 0.0, "holdout"),
-    }  # fmt: skip
+        ("policy", 3.0, "policy"),
+        ("new", 3.0, "policy"),
+        ("even", 3.0, "random"),
+        ("old", 0.0, "not_eligible"),
+        ("nobody", 0.0, "holdout"),
+    }
     reasons = {e["arm"]: e["reason"] for e in bare}
     assert reasons == {
-        "policy": "missing_features", "new": "missing_features", "even": "missing_features", "old": "constant",
+        "policy": "missing_features",
+        "new": "missing_features",
+        "even": "missing_features",
+        "old": "constant",
         "nobody": "holdout",
-    }  # fmt: skip
+    }
 
 
 def test_what_a_request_allows_stands_in_the_log_of_every_arm(bundle: Bundle, tmp_path: Path) -> None:

@@ -68,19 +68,28 @@ def test_numbers_and_features_are_clusters_too(bundle: Bundle, tmp_path: Path) -
     with server(bundle, tmp_path / "ledger.db", clock=Days(2), experiment=levels) as client:
         for level in range(12):
             asked = [body(f"a{level}", "1", features=STATE | {"level": level})]
-            asked += [body(f"{name}{level}", "1", cluster=given, features={})
-                      for name, given in (("b", level), ("c", float(level)), ("d", str(level)))]  # fmt: skip
+            asked += [
+                body(f"{name}{level}", "1", cluster=given, features={})
+                for name, given in (("b", level), ("c", float(level)), ("d", str(level)))
+            ]
             found = client.post("/v1/decisions", json={"requests": asked}).json()["decisions"]
             assert len({each["arm"] for each in found}) == 1
         assert client.post("/v1/decisions", json=body("e", "1", cluster="1")).status_code == 200
 
 
-@pytest.mark.parametrize(("changes", "error", "way_out"), [
-    ({}, "is absent, and the test draws its arms by town.", "Give the user's cluster, as outlay experiment assign"),
-    ({"cluster": None}, "is absent, and the test draws its arms by town.", "Give the user's cluster"),
-    ({"features": STATE | {"town": None}}, "is absent, and the test draws its arms by town.", "but is missing"),
-    ({"cluster": "Ulm", "features": STATE | {"town": "Lyon"}}, "is 'Ulm', and the feature 'town' is 'Lyon'.", "same"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("changes", "error", "way_out"),
+    [
+        ({}, "is absent, and the test draws its arms by town.", "Give the user's cluster, as outlay experiment assign"),
+        ({"cluster": None}, "is absent, and the test draws its arms by town.", "Give the user's cluster"),
+        ({"features": STATE | {"town": None}}, "is absent, and the test draws its arms by town.", "but is missing"),
+        (
+            {"cluster": "Ulm", "features": STATE | {"town": "Lyon"}},
+            "is 'Ulm', and the feature 'town' is 'Lyon'.",
+            "same",
+        ),
+    ],
+)
 def test_a_request_without_one_cluster_is_refused(
     bundle: Bundle, towns: Experiment, tmp_path: Path, changes: dict[str, Any], error: str, way_out: str
 ) -> None:
@@ -144,8 +153,11 @@ def test_served_exported_and_analysed_by_cluster(bundle: Bundle, towns: Experime
             clock.at = day + 0.3
             homes = HOME if day < 5 else {user: TOWNS[(i * 3) % 90] for i, user in enumerate(HOME)}
             given = ask(client, str(day), homes)
-            told = [{"decision_id": each["decision_id"], "kind": "active", "event_id": "a"}
-                    for i, each in enumerate(given.values()) if (i * (day + 3)) % 5 < 2]  # fmt: skip
+            told = [
+                {"decision_id": each["decision_id"], "kind": "active", "event_id": "a"}
+                for i, each in enumerate(given.values())
+                if (i * (day + 3)) % 5 < 2
+            ]
             assert client.post("/v1/outcomes", json={"outcomes": told}).status_code == 200
     export_log(f"sqlite:///{path}", tmp_path / "next", clock=lambda _zone: Days(20))
     rows = pq.read_table(tmp_path / "next" / "log", partitioning=None).to_pylist()

@@ -66,8 +66,11 @@ def by_table(bundle: Bundle, count: int, seed: int = 0, allowed: list[Any] | Non
 def check(choices: Sequence[ChosenAction], wanted: Sequence[dict[str, Any]], weights: list[float]) -> None:
     for choice, row in zip(choices, wanted, strict=True):
         assert (choice.member, choice.index, choice.action, choice.probability) == (
-            row["member"], row["action_index"], row["action"], row["probability"],
-        )  # fmt: skip
+            row["member"],
+            row["action_index"],
+            row["action"],
+            row["probability"],
+        )
         assert structs.replace(decode_draw(choice.members), allowed=None) == DrawRecord([0, 1], row["members"], weights)
         assert (choice.arm, choice.reason, choice.forced) == ("policy", "policy", False)
 
@@ -118,8 +121,12 @@ TEXTS = st.sampled_from(["1", "2.5", "true", "x", "-3", "nan", "1.0", *MISSING_T
 HASHED = replace(SCHEMA, categorical=(replace(SCHEMA.categorical[0], buckets=7),))
 
 
-@given(st.sampled_from([SCHEMA, HASHED]), st.sampled_from([0, 3, 100]), NUMBERS | TEXTS,
-       NUMBERS | st.sampled_from(MISSING_TEXTS))  # fmt: skip
+@given(
+    st.sampled_from([SCHEMA, HASHED]),
+    st.sampled_from([0, 3, 100]),
+    NUMBERS | TEXTS,
+    NUMBERS | st.sampled_from(MISSING_TEXTS),
+)
 def test_values_are_encoded_as_in_a_column(schema: Schema, most: int, category: Any, number: Any) -> None:
     if isinstance(category, str) and any(0xD800 <= ord(c) < 0xE000 for c in category):
         return  # neither JSON nor Arrow has them

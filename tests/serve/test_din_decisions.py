@@ -117,17 +117,27 @@ def test_the_server_decides_as_the_log_of_what_it_did(run: Run, today: Any, tmp_
             ]
             assert client.post("/v1/outcomes", json={"outcomes": told}).status_code == 200
             date = EPOCH + datetime.timedelta(FIRST + day)
-            rows = {"user_id": today["user_id"].to_pylist(), "day": [date] * ASKED, "coupon": given,
-                    "active": came.astype(int), "cost": np.where(came, given, 0.0)}  # fmt: skip
+            rows = {
+                "user_id": today["user_id"].to_pylist(),
+                "day": [date] * ASKED,
+                "coupon": given,
+                "active": came.astype(int),
+                "cost": np.where(came, given, 0.0),
+            }
             log = pa.concat_tables([log, pa.table(rows).cast(dated_schema())])
             pq.write_table(log, path.with_name("longer.parquet"))
             path = path.with_name("longer.parquet")
         past = log.filter(pc.equal(log["user_id"], today["user_id"][0]))
         own = [
-            {"days_ago": FIRST + 3 - (row["day"] - EPOCH).days, "action": row["coupon"], "reward": row["active"],
-             "coupon_cost": row["cost"]}
-            for row in past.to_pylist() if FIRST + 3 - (row["day"] - EPOCH).days <= 7
-        ]  # fmt: skip
+            {
+                "days_ago": FIRST + 3 - (row["day"] - EPOCH).days,
+                "action": row["coupon"],
+                "reward": row["active"],
+                "coupon_cost": row["cost"],
+            }
+            for row in past.to_pylist()
+            if FIRST + 3 - (row["day"] - EPOCH).days <= 7
+        ]
         time.at(3)
         (row,) = today.slice(0, 1).to_pylist()
         user = row.pop("user_id")
@@ -137,5 +147,12 @@ def test_the_server_decides_as_the_log_of_what_it_did(run: Run, today: Any, tmp_
 
 def dated_schema() -> Any:
     """The columns that a past is read from."""
-    return pa.schema({"user_id": pa.string(), "day": pa.date32(), "coupon": pa.float64(), "active": pa.float64(),
-                      "cost": pa.float64()})  # fmt: skip
+    return pa.schema(
+        {
+            "user_id": pa.string(),
+            "day": pa.date32(),
+            "coupon": pa.float64(),
+            "active": pa.float64(),
+            "cost": pa.float64(),
+        }
+    )

@@ -67,8 +67,11 @@ def test_the_file_is_noted_once_with_all_its_content(
     found = Experiment.parse(json.loads(note.content))
     assert (found.seal(), found.meta.seal, found.ramp) == (experiment.seal(), experiment.seal(), experiment.ramp)
     assert dict(ledger.totals("coupons").caps.arms) == {
-        "old": 100_000, "new": 100_000, "even": 100_000, "policy": 200_000,
-    }  # fmt: skip
+        "old": 100_000,
+        "new": 100_000,
+        "even": 100_000,
+        "policy": 200_000,
+    }
 
 
 def test_a_live_test_may_not_change(start: Start, ledger: Ledger, bundle: Bundle, tmp_path: Path) -> None:

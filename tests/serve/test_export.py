@@ -48,9 +48,14 @@ def filled(ledger: Ledger | ServerLedger, days: range = range(3), users: int = 4
             features = {"level": user % 3, "city": ("Ulm", "Lyon")[user % 2], "spend": user / 4}
             member = None if user % 10 == 9 else user % 2
             decision = ledger.decide(
-                f"u{user}", day, member=member, index=(user + day) % 3 if member is None else None, random=0.1,
-                reason="policy" if member is not None else "random", features=features,
-            )  # fmt: skip
+                f"u{user}",
+                day,
+                member=member,
+                index=(user + day) % 3 if member is None else None,
+                random=0.1,
+                reason="policy" if member is not None else "random",
+                features=features,
+            )
             if some < 3:
                 ledger.came(decision, "active")
                 ledger.came(decision, "redeemed")
@@ -459,12 +464,14 @@ def test_members_keep_their_users_when_another_bundle_comes(ledger: Ledger, out:
     """The second bundle has the same policies in another order, and the third one of them and a new one."""
     ledger.introduce("b2", members=[{"salt": "b"}, {"salt": "a"}])
     ledger.introduce("b3", members=[{"salt": "b"}, {"salt": "new"}])
-    for day, (bundle, actions, weights, member) in enumerate([
-        ("b1", (2, 1), (0.6, 0.4), 0),
-        ("b2", (1, 2), (0.4, 0.6), 1),  # the same draw: a again
-        ("b2", (2, 2), (0.4, 0.6), 0),
-        ("b3", (2, 1), (0.4, 0.6), 1),  # who had a gets the new one: P(E_b / .4 > E_new / .6 | E_a / .6 < E_b / .4)
-    ]):  # fmt: skip
+    for day, (bundle, actions, weights, member) in enumerate(
+        [
+            ("b1", (2, 1), (0.6, 0.4), 0),
+            ("b2", (1, 2), (0.4, 0.6), 1),  # the same draw: a again
+            ("b2", (2, 2), (0.4, 0.6), 0),
+            ("b3", (2, 1), (0.4, 0.6), 1),  # who had a gets the new one: P(E_b / .4 > E_new / .6 | E_a / .6 < E_b / .4)
+        ]
+    ):
         ledger.decide("u", day, bundle=bundle, actions=actions, weights=weights, member=member)
     found = export(ledger, out)
     assert found.restarts.histories == 0

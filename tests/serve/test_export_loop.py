@@ -79,11 +79,13 @@ def serve_habit(client: Client, time: Time) -> None:
             some = range(first, first + 1_000)
             asked = [
                 {
-                    "request_id": f"{day}-{i}", "user_id": f"u{i}", "time": day,
+                    "request_id": f"{day}-{i}",
+                    "user_id": f"u{i}",
+                    "time": day,
                     "features": {"yesterday": int(yesterday[state[i]]), "level": int(level[state[i]])},
                 }
                 for i in some
-            ]  # fmt: skip
+            ]
             answers = client.post("/v1/decisions", json={"requests": asked}).json()["decisions"]
             action = np.array([answer["action_index"] for answer in answers])
             active, state[first : first + 1_000] = people.day(rng, state[first : first + 1_000], action)

@@ -94,9 +94,13 @@ def test_arms_summarise_for_themselves(tmp_path: Path) -> None:
         return answer["arm"], {name for name in found if name.startswith("spend_last")}
 
     with server(
-        write_past_bundle(tmp_path / "bundle"), tmp_path / "ledger.db", clock=Clock("UTC", time), history=log,
-        experiment=test, caps={"total": 1e5},
-    ) as client:  # fmt: skip
+        write_past_bundle(tmp_path / "bundle"),
+        tmp_path / "ledger.db",
+        clock=Clock("UTC", time),
+        history=log,
+        experiment=test,
+        caps={"total": 1e5},
+    ) as client:
         arms = [own(client, user) for user in range(40)]
     assert {arm for arm, _ in arms} == {"old", "new", "even", "nobody", "policy"}
     assert all(names == {"spend_last_2d" if arm == "new" else "spend_last_4d"} for arm, names in arms)

@@ -42,9 +42,11 @@ EXAMPLES = {"POST /v1/decisions": 80, "POST /v1/outcomes": 60, "POST /v1/admin/c
 PAGE = schemathesis.openapi.from_dict(document(ENDPOINTS))
 OPERATIONS = {operation.label: operation for operation in (found.ok() for found in PAGE.get_all_operations())}
 MODES = [
-    (label, mode) for label, operation in OPERATIONS.items() for mode in (ALLOWED, FORBIDDEN)
+    (label, mode)
+    for label, operation in OPERATIONS.items()
+    for mode in (ALLOWED, FORBIDDEN)
     if mode is ALLOWED or operation.body
-]  # fmt: skip
+]
 
 
 @pytest.fixture(scope="module")

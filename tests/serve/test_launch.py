@@ -110,10 +110,14 @@ def test_a_ledger_that_may_not_be_written_is_said(tmp_path: Path, monkeypatch: p
 
 def test_a_new_campaign_gets_the_settings_caps_and_a_known_one_keeps_its_own(bundle: Bundle, tmp_path: Path) -> None:
     ledger = SqliteLedger(tmp_path / "ledger.db")
-    config = ServeConfig.parse({
-        "reserve": RESERVE, "caps": {"total": 50.5, "day": 5}, "random": {"cap": 2},
-        "user": {"amount": 3, "decisions": 4},
-    })  # fmt: skip
+    config = ServeConfig.parse(
+        {
+            "reserve": RESERVE,
+            "caps": {"total": 50.5, "day": 5},
+            "random": {"cap": 2},
+            "user": {"amount": 3, "decisions": 4},
+        }
+    )
     loaded = prepare_bundle(bundle.folder, config)
     with pytest.raises(LedgerError):
         ledger.totals("coupons")

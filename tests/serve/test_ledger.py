@@ -316,8 +316,11 @@ def test_a_retry_after_the_expiry_gets_nothing(ledger: Ledger, swept: bool) -> N
     assert (again.action, again.action_index, again.amount, again.probability, again.forced) == (0.0, 0, 0, 1.0, True)
     [row] = ledger.rows("coupons", CLOCK, CLOCK + 1)
     assert (row.action, row.reason, row.forced, row.state) == (
-        1.0, "policy", False, "released" if swept else "reserved",
-    )  # fmt: skip
+        1.0,
+        "policy",
+        False,
+        "released" if swept else "reserved",
+    )
     assert total(ledger) == (0 if swept else 100, 0)
 
 

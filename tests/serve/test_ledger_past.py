@@ -176,8 +176,10 @@ def test_every_backend_finds_the_past_of_users(backend: str, tmp_path: Path) -> 
             ledger.set_caps(name, Caps())
         made = [
             proposal(f"{name}{user}{day}", campaign=name, user=user, day=DAY + day)
-            for name in ("coupons", "other") for user in ("ann", "bob", "cid") for day in range(4)
-        ]  # fmt: skip
+            for name in ("coupons", "other")
+            for user in ("ann", "bob", "cid")
+            for day in range(4)
+        ]
         ledger.record(made)
         ledger.outcomes([outcome(made[1].decision_id, "active"), outcome(made[2].decision_id)])
         rows, earlier = ledger.past("coupons", ["ann", "bob", "new"], DAY + 1, DAY + 3)

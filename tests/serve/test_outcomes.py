@@ -40,9 +40,14 @@ def test_redeemed_settles_and_a_repeated_event_changes_nothing(client: Client) -
     assert money(client) == (300, 0)
     first = tell(client, decision, value=2.5, time="2026-11-21T10:00:00Z").json()
     assert first == {
-        "decision_id": decision, "kind": "redeemed", "event_id": "e", "status": "settled", "amount": 2.5,
-        "excess": 0.0, "replayed": False,
-    }  # fmt: skip
+        "decision_id": decision,
+        "kind": "redeemed",
+        "event_id": "e",
+        "status": "settled",
+        "amount": 2.5,
+        "excess": 0.0,
+        "replayed": False,
+    }
     assert tell(client, decision, value=2.5).json() == first | {"replayed": True}
     assert money(client) == (0, 250)
     assert tell(client, decision, value=1).status_code == 409

@@ -63,11 +63,29 @@ def spend(ledger: Ledger, ts: int, count: int, amount: int = 100) -> None:
 
 def proposal(ts: int, request: str, amount: int) -> Proposal:
     return Proposal(
-        campaign="coupons", request_id=request, body="b", decision_id=new_decision_id(ts), ts=ts, day=ts // 86_400_000,
-        arm="policy", user=request, episode="e", bundle="b", member=0, action=1.0, action_index=1, amount=amount,
-        probability=1.0, members="{}", features="{}", reason="policy", expires=ts + 86_400_000, forced=False,
-        none_action=0.0, none_index=0,
-    )  # fmt: skip
+        campaign="coupons",
+        request_id=request,
+        body="b",
+        decision_id=new_decision_id(ts),
+        ts=ts,
+        day=ts // 86_400_000,
+        arm="policy",
+        user=request,
+        episode="e",
+        bundle="b",
+        member=0,
+        action=1.0,
+        action_index=1,
+        amount=amount,
+        probability=1.0,
+        members="{}",
+        features="{}",
+        reason="policy",
+        expires=ts + 86_400_000,
+        forced=False,
+        none_action=0.0,
+        none_index=0,
+    )
 
 
 def test_an_episode_begins_with_the_bundle_as_it_is_and_is_noted(ledger: Ledger, base: Decider) -> None:

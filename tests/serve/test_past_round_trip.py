@@ -34,8 +34,14 @@ def serve(tmp_path: Path, bundle: Path, *, late: bool, given: bool, swap: Path |
     """
     time, rng = Time(), np.random.default_rng(5)
     made: dict[int, list[str]] = {}
-    with server(bundle, tmp_path / "ledger.db", clock=Clock("Asia/Shanghai", time), timezone="Asia/Shanghai",
-                random={"share": 0.4}, wait_days=2) as client:  # fmt: skip
+    with server(
+        bundle,
+        tmp_path / "ledger.db",
+        clock=Clock("Asia/Shanghai", time),
+        timezone="Asia/Shanghai",
+        random={"share": 0.4},
+        wait_days=2,
+    ) as client:
 
         def report(day: int, part: int, event_id: str, *, paid: bool = False) -> None:
             for user, decision in enumerate(made[day]):
@@ -138,8 +144,9 @@ def test_prepare_computes_the_same_from_the_exported_log(tmp_path: Path, complet
     keys = list(made)
     table = past.with_features(
         pa.table({"user": [user for user, _ in keys]}),
-        user=pa.array([user for user, _ in keys]), time=pa.array([day for _, day in keys]),
-    )  # fmt: skip
+        user=pa.array([user for user, _ in keys]),
+        time=pa.array([day for _, day in keys]),
+    )
     for name in past.history.names:
         expected = np.array([made[key][name] for key in keys], np.float64).astype(np.float32)
         assert np.array_equal(table[name].to_numpy(), expected, equal_nan=True)

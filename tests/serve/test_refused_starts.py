@@ -55,8 +55,9 @@ def contents(url: str) -> dict[str, list[tuple[Any, ...]]]:
         with closing(sqlite3.connect(url.removeprefix("sqlite:///"))) as file:
             return {table: sorted(file.execute(f"select * from {table}").fetchall()) for table in tables}
     with psycopg.connect(url, options="-c search_path=outlay") as database:
-        return {table: sorted(database.execute(f"select * from {table}".encode()).fetchall(), key=str)
-                for table in tables}  # fmt: skip
+        return {
+            table: sorted(database.execute(f"select * from {table}".encode()).fetchall(), key=str) for table in tables
+        }
 
 
 def spend(bundle: Bundle, url: str) -> None:

@@ -35,18 +35,27 @@ def habit(tmp_path_factory: pytest.TempPathFactory) -> Path:
     campaign = Campaign.parse(
         {
             "campaign": {"name": "habit", "unit": "yuan"},
-            "log": {"source": "log.parquet", "user": "user_id", "time": "day", "action": "coupon", "actions": ACTIONS,
-                    "reward": "active", "features": {"categorical": ["yesterday", "level"]}},
+            "log": {
+                "source": "log.parquet",
+                "user": "user_id",
+                "time": "day",
+                "action": "coupon",
+                "actions": ACTIONS,
+                "reward": "active",
+                "features": {"categorical": ["yesterday", "level"]},
+            },
             "budget": [{"name": "coupon_cost", "cost": "cost", "at_most": 2.2, "reserve": "coupon", "money": True}],
         },
         Path("campaign.toml"),
-    )  # fmt: skip
+    )
     schema = Schema((Categorical("yesterday", ("0", "1")), Categorical("level", ("0", "1", "2", "3", "4"))), ())
     network = random_network(0, sizes=schema.sizes, numbers=0, actions=len(ACTIONS))
     member = MemberSpec(network, 1.0, [0.1], [1.0, -0.1], [0.2, 1.0])
     folder = tmp_path_factory.mktemp("habit") / "bundle"
-    write_bundle(folder, BundleSpec(campaign, schema, ACTIONS, ("reward", "coupon_cost"), (member,),
-                                    reserve=ACTIONS, data_hash="d4"))  # fmt: skip
+    write_bundle(
+        folder,
+        BundleSpec(campaign, schema, ACTIONS, ("reward", "coupon_cost"), (member,), reserve=ACTIONS, data_hash="d4"),
+    )
     return folder
 
 

@@ -29,9 +29,11 @@ from outlay.serve.shared_settings import agree_settings
 from patience import wait_until
 
 FIRST: dict[str, Any] = {
-    "reserve": RESERVE, "caps": {"total": 100, "day": 12}, "user": {"decisions_per_day": 1, "amount": 9},
+    "reserve": RESERVE,
+    "caps": {"total": 100, "day": 12},
+    "user": {"decisions_per_day": 1, "amount": 9},
     "timezone": "Europe/Berlin",
-}  # fmt: skip
+}
 
 
 @pytest.fixture

@@ -88,19 +88,29 @@ def test_days_without_a_row_count_as_the_campaign_says(tmp_path: Path, time: Tim
     assert (features["spend_mean_4d"], features["reward_since_4d"]) == (3.25, 3)
 
 
-@pytest.mark.parametrize(("past", "where", "error"), [
-    ([day(0)], ".past[0].days_ago", "is 0; expected: a whole number from 1 (yesterday) to 4, the days looked back."),
-    ([day(1), day(5)], ".past[1].days_ago", "is 5; expected: a whole number from 1 (yesterday) to 4"),
-    ([day(1.5)], ".past[0].days_ago", "is 1.5; expected"),
-    ([{"action": 1}], ".past[0].days_ago", "is absent; expected"),
-    ([day(2), day(1), day(2.0)], ".past[2].days_ago", "is 2, as in row 0: give a day once."),
-    ([day(1, costs=3)], ".past[0].costs",
-     "is not a column of the past. Columns: action, reward, coupon_cost, spend."),
-    ([{"days_ago": 1, "action": 1, "reward": 0, "coupon_cost": 0}], ".past[0].spend", "is absent; give null"),
-    ([day(1), day(2, reward="1")], ".past[1].reward", "Expected `int | float | null`, got `str`."),
-    ([day(1, action=True)], ".past[0].action", "Expected `int | float | null`, got `bool`."),
-    ({"days_ago": 1}, ".past", "Expected `array | null`, got `object`."),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("past", "where", "error"),
+    [
+        (
+            [day(0)],
+            ".past[0].days_ago",
+            "is 0; expected: a whole number from 1 (yesterday) to 4, the days looked back.",
+        ),
+        ([day(1), day(5)], ".past[1].days_ago", "is 5; expected: a whole number from 1 (yesterday) to 4"),
+        ([day(1.5)], ".past[0].days_ago", "is 1.5; expected"),
+        ([{"action": 1}], ".past[0].days_ago", "is absent; expected"),
+        ([day(2), day(1), day(2.0)], ".past[2].days_ago", "is 2, as in row 0: give a day once."),
+        (
+            [day(1, costs=3)],
+            ".past[0].costs",
+            "is not a column of the past. Columns: action, reward, coupon_cost, spend.",
+        ),
+        ([{"days_ago": 1, "action": 1, "reward": 0, "coupon_cost": 0}], ".past[0].spend", "is absent; give null"),
+        ([day(1), day(2, reward="1")], ".past[1].reward", "Expected `int | float | null`, got `str`."),
+        ([day(1, action=True)], ".past[0].action", "Expected `int | float | null`, got `bool`."),
+        ({"days_ago": 1}, ".past", "Expected `array | null`, got `object`."),
+    ],
+)
 def test_a_wrong_past_is_one_error(client: Client, past: Any, where: str, error: str) -> None:
     for body, root in ((request(past=past), "$"), ({"requests": [request(), request(1, past=past)]}, "$.requests[1]")):
         response = client.post("/v1/decisions", json=body)

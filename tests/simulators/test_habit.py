@@ -134,8 +134,12 @@ def test_the_folder_holds_the_files_that_the_design_pins(tmp_path: Path) -> None
     path = simulate("habit", tmp_path / "habit", users=20_000, seed=5)
     folder = path.parent
     assert sorted(p.name for p in folder.iterdir()) == [
-        "campaign.toml", "log.parquet", "manifest.json", "states.parquet", "truth.npz"
-    ]  # fmt: skip
+        "campaign.toml",
+        "log.parquet",
+        "manifest.json",
+        "states.parquet",
+        "truth.npz",
+    ]
     log, states = pq.read_table(folder / "log.parquet"), pq.read_table(folder / "states.parquet")
     assert log.column_names == ["user_id", "day", "yesterday", "level", "coupon", "active", "cost", "propensity"]
     assert log.num_rows == 140_000
@@ -146,9 +150,13 @@ def test_the_folder_holds_the_files_that_the_design_pins(tmp_path: Path) -> None
     assert states.schema == log.select(["yesterday", "level"]).schema
     truth = np.load(folder / "truth.npz")
     assert {name: truth[name].shape for name in truth.files} == {
-        "transition": (10, 11, 10), "reward": (10, 11), "cost": (10, 11, 1), "start": (10,), "actions": (11,),
+        "transition": (10, 11, 10),
+        "reward": (10, 11),
+        "cost": (10, 11, 1),
+        "start": (10,),
+        "actions": (11,),
         "discount": (),
-    }  # fmt: skip
+    }
     np.testing.assert_array_equal(truth["actions"], np.arange(2, 13) / 2)
     for state, row in enumerate(states.to_pylist()):
         assert truth["reward"][state, 0] == pytest.approx(

@@ -8,9 +8,13 @@ from outlay.jobs.check import check
 from outlay.jobs.simulate import simulate
 
 PAPER = {
-    ("inactive", 1): 0.15, ("inactive", 3): 0.54, ("inactive", 7): 1.24,
-    ("active", 1): 0.11, ("active", 3): 0.31, ("active", 7): 0.68,
-}  # fmt: skip
+    ("inactive", 1): 0.15,
+    ("inactive", 3): 0.54,
+    ("inactive", 7): 1.24,
+    ("active", 1): 0.11,
+    ("active", 3): 0.31,
+    ("active", 7): 0.68,
+}
 USERS = 40_000
 
 

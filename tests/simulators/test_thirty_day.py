@@ -22,8 +22,10 @@ def test_looking_ahead_pays(budget: float) -> None:
     constants, one_day = constant_points(CMDP), one_day_points(CMDP).measurements
     spend = budget * constants[:, 1].max()
     optimum, today, constant = (
-        constrained_optimum(CMDP, [spend]).value, value_at(one_day, spend), value_at(constants, spend)
-    )  # fmt: skip
+        constrained_optimum(CMDP, [spend]).value,
+        value_at(one_day, spend),
+        value_at(constants, spend),
+    )
     assert optimum >= 1.03 * today
     assert (today - constant) / (optimum - constant) <= 0.65
 

@@ -31,8 +31,15 @@ per = "{per}"
 def campaign(folder: Path, worth: float, reached: float = 0.6, per: str = "decision") -> Path:
     """Coupons 1, 2, 3 for 300 users; 2 for six in ten and 1 for the rest are worth 1.6. No state is met twice."""
     tail = LIMITS.format(worth=worth, reached=reached, per=per)
-    return campaign_file(folder, panel(users=300), categorical="[]", numeric='["spend"]', log='propensity = "p"',
-                         campaign="horizon_days = 4", tail=tail)  # fmt: skip
+    return campaign_file(
+        folder,
+        panel(users=300),
+        categorical="[]",
+        numeric='["spend"]',
+        log='propensity = "p"',
+        campaign="horizon_days = 4",
+        tail=tail,
+    )
 
 
 @pytest.mark.parametrize("method", ["frontier", "aim-greedy"])
@@ -49,15 +56,18 @@ def test_limits_that_are_kept_one_by_one_and_not_together_are_refused_with_the_p
     assert not (tmp_path / "run").exists()
 
 
-@pytest.mark.parametrize(("worth", "reached", "per", "refused"), [
-    (1.6, 0.6, "decision", False),  # met exactly, but for what single precision makes of it
-    (1.61, 0.6, "decision", False),
-    (1.0, 0.0, "decision", False),
-    (0.99, 0.0, "decision", True),  # one limit by itself
-    (6.4, 2.4, "user", False),  # the same over four days
-    (6.3, 2.4, "user", True),
-    (3.0, 1.01, "decision", True),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("worth", "reached", "per", "refused"),
+    [
+        (1.6, 0.6, "decision", False),  # met exactly, but for what single precision makes of it
+        (1.61, 0.6, "decision", False),
+        (1.0, 0.0, "decision", False),
+        (0.99, 0.0, "decision", True),  # one limit by itself
+        (6.4, 2.4, "user", False),  # the same over four days
+        (6.3, 2.4, "user", True),
+        (3.0, 1.01, "decision", True),
+    ],
+)
 def test_what_can_be_kept_is_not_refused(worth: float, reached: float, per: str, refused: bool, tmp_path: Path) -> None:
     data = outlay.prepare(campaign(tmp_path, worth, reached, per), tmp_path / "data")
     assert countable(data) is None

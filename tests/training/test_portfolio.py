@@ -72,8 +72,10 @@ def test_learners_that_effects_do_not_tell_apart_are_all_in_the_pool() -> None:
     assert near.tie
     assert not apart.tie
     assert not Effects({}).tie
-    results = {name: [LearnerResult(name, 1.0, 0.0, 0.0), LearnerResult("other", 0.9, 0.1, 0.05)]
-               for name in (TOGETHER, "trees", "orthogonal")}  # fmt: skip
+    results = {
+        name: [LearnerResult(name, 1.0, 0.0, 0.0), LearnerResult("other", 0.9, 0.1, 0.05)]
+        for name in (TOGETHER, "trees", "orthogonal")
+    }
     tie = won([results[TOGETHER]], [near], {"trees": 1.0})
     assert "all together is taken" in tie
     assert "trees 18.83%, orthogonal 18.81%; difference 0.02% ±0.06%, which does not tell the learners apart" in tie

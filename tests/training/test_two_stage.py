@@ -93,13 +93,20 @@ def test_a_total_below_the_cheapest_is_told_with_the_cheapest(deep: Run, tmp_pat
 
 def test_a_comparison_holds_all_methods_to_the_same_spend(deep: Run, tmp_path: Path) -> None:
     campaign = deep.campaign.with_train(min_steps=2000)
-    found = outlay.compare(campaign, tmp_path / "out", seeds=1, label_days=(1,), oracles=("bcq",),
-                           responses=("deepfm",))  # fmt: skip
+    found = outlay.compare(
+        campaign, tmp_path / "out", seeds=1, label_days=(1,), oracles=("bcq",), responses=("deepfm",)
+    )
     immediate = [row for row in found.rows if row.control == "immediate"]
     assert [row.name for row in immediate] == [
-        "DeepFM, 1-day label", "BCQ, single-best", "BCQ, aim-mean", "BCQ, aim-greedy", "BCQ, lp",
-        "BCQ, bisection", "frontier, bcq", "frontier, counted",
-    ]  # fmt: skip
+        "DeepFM, 1-day label",
+        "BCQ, single-best",
+        "BCQ, aim-mean",
+        "BCQ, aim-greedy",
+        "BCQ, lp",
+        "BCQ, bisection",
+        "frontier, bcq",
+        "frontier, counted",
+    ]
     for row in immediate:
         cost = row.figures["coupon_cost@1"]
         assert cost.truth is not None

@@ -32,8 +32,12 @@ def drawn(users: int, seed: int, *, slope: float = 1.0, offset: float = 0.0) -> 
     predicted = rng.uniform(0, 2, n)
     noise = np.repeat(rng.normal(0, 1, users), 5) + rng.normal(0, 0.5, n)
     action = rng.integers(0, 3, n)
-    return {"predicted": predicted, "observed": offset + slope * predicted + noise, "action": action,
-            "user": np.repeat(np.arange(users) * 3, 5)}  # fmt: skip
+    return {
+        "predicted": predicted,
+        "observed": offset + slope * predicted + noise,
+        "action": action,
+        "user": np.repeat(np.arange(users) * 3, 5),
+    }
 
 
 def test_groups_by_hand() -> None:
@@ -80,11 +84,13 @@ def test_standard_errors_cover() -> None:
     for seed in range(200):
         found = one(**drawn(300, seed, slope=0.8, offset=0.1), num_actions=3)
         true = 0.1 + 0.8 * found.tenths.predicted[4]
-        inside.append([
-            abs(found.slope - 0.8) < 1.96 * found.slope_error,
-            abs(found.intercept - 0.1) < 1.96 * found.intercept_error,
-            abs(found.tenths.observed[4] - true) < 1.96 * found.tenths.std_error[4],
-        ])  # fmt: skip
+        inside.append(
+            [
+                abs(found.slope - 0.8) < 1.96 * found.slope_error,
+                abs(found.intercept - 0.1) < 1.96 * found.intercept_error,
+                abs(found.tenths.observed[4] - true) < 1.96 * found.tenths.std_error[4],
+            ]
+        )
     assert np.abs(np.mean(inside, axis=0) - 0.95).max() < 0.04
 
 

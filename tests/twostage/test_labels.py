@@ -20,9 +20,16 @@ def by_hand(**changes: Any) -> Transitions:
     day = [0, 1, 2, 3, 4, 5, 0, 3, 4, 0, 1, 2, 3]
     number = np.arange(13)
     columns: dict[str, Any] = {
-        "user": user, "day": day, "state": number % 2, "action": number % 3, "num_states": 2, "num_actions": 3,
-        "outcome": np.column_stack([2.0**number, 10.0 * number]), "terminal": number == 8, "forced": number == 3,
-    } | changes  # fmt: skip
+        "user": user,
+        "day": day,
+        "state": number % 2,
+        "action": number % 3,
+        "num_states": 2,
+        "num_actions": 3,
+        "outcome": np.column_stack([2.0**number, 10.0 * number]),
+        "terminal": number == 8,
+        "forced": number == 3,
+    } | changes
     return transitions(**columns)
 
 
@@ -31,10 +38,17 @@ def test_three_days_by_hand() -> None:
     rows, label = k_day_labels(by_hand(), 3)
     assert rows.tolist() == [0, 1, 2, 6, 7, 8, 9, 10, 11, 12]
     wanted = {
-        0: (0, 1, 2), 1: (1, 2, 3), 2: (2, 3, 4),  # the forced row 3 counts in the totals of earlier rows
-        6: (6,), 7: (7, 8), 8: (8,),  # day 0 to 2: the next row is on day 3
-        9: (9, 10, 11), 10: (10, 11, 12), 11: (11, 12), 12: (12,),
-    }  # fmt: skip
+        0: (0, 1, 2),
+        1: (1, 2, 3),
+        2: (2, 3, 4),  # the forced row 3 counts in the totals of earlier rows
+        6: (6,),
+        7: (7, 8),
+        8: (8,),  # day 0 to 2: the next row is on day 3
+        9: (9, 10, 11),
+        10: (10, 11, 12),
+        11: (11, 12),
+        12: (12,),
+    }
     for row, found in zip(rows.tolist(), label, strict=True):
         days = wanted[row]
         assert found.tolist() == [sum(2.0**i for i in days), sum(10.0 * i for i in days), 10.0 * row]
@@ -69,8 +83,15 @@ def test_labels_are_those_of_a_loop_over_rows(days: int, block: int, monkeypatch
     user, day = np.nonzero(there)
     last = np.append(user[1:] != user[:-1], True)
     n = len(user)
-    data = by_hand(user=user, day=day, state=np.zeros(n), action=np.zeros(n), outcome=rng.normal(size=(n, 2)),
-                   terminal=last & (rng.random(n) < 0.4), forced=rng.random(n) < 0.2)  # fmt: skip
+    data = by_hand(
+        user=user,
+        day=day,
+        state=np.zeros(n),
+        action=np.zeros(n),
+        outcome=rng.normal(size=(n, 2)),
+        terminal=last & (rng.random(n) < 0.4),
+        forced=rng.random(n) < 0.2,
+    )
     wanted_rows, wanted = [], []
     for row in range(n):
         inside = np.flatnonzero((user == user[row]) & (day >= day[row]) & (day < day[row] + days))

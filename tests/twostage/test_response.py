@@ -67,10 +67,16 @@ def test_a_binary_label_is_predicted_as_a_chance(kind: Kind) -> None:
     state, action = rng.integers(0, 2, n), rng.integers(0, 2, n)
     bought = (rng.random(n) < chance[state, action]).astype(float)
     data = transitions(
-        user=np.repeat(np.arange(users), days), day=np.tile(np.arange(days), users), state=state, action=action,
-        outcome=np.column_stack([bought, 3 * action * bought]), num_states=2, num_actions=2,
-        about=campaign(0.8, train=TRAIN), split=np.zeros(users),
-    )  # fmt: skip
+        user=np.repeat(np.arange(users), days),
+        day=np.tile(np.arange(days), users),
+        state=state,
+        action=action,
+        outcome=np.column_stack([bought, 3 * action * bought]),
+        num_states=2,
+        num_actions=2,
+        about=campaign(0.8, train=TRAIN),
+        split=np.zeros(users),
+    )
     rows, label = k_day_labels(data, 1)
     data = with_past(kind, data, 2)
     found = fit(data, rows, label, response=kind)
@@ -93,10 +99,16 @@ def persistent(users: int, days: int = 6) -> Transitions:
     n = users * days
     action = rng.integers(0, 2, n)
     return transitions(
-        user=np.repeat(np.arange(users), days), day=np.tile(np.arange(days), users), state=np.zeros(n), action=action,
-        outcome=np.column_stack([active.ravel(), action]), num_states=1, num_actions=2,
-        about=campaign(0.8, train=TRAIN), split=np.zeros(users),
-    )  # fmt: skip
+        user=np.repeat(np.arange(users), days),
+        day=np.tile(np.arange(days), users),
+        state=np.zeros(n),
+        action=action,
+        outcome=np.column_stack([active.ravel(), action]),
+        num_states=1,
+        num_actions=2,
+        about=campaign(0.8, train=TRAIN),
+        split=np.zeros(users),
+    )
 
 
 def test_history_tells_what_the_state_does_not() -> None:

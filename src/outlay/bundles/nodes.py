@@ -57,9 +57,7 @@ class Graph:
 
     def trees(self, inputs: list[str], output: str, **attributes: Any) -> str:
         """One ensemble of regression trees."""
-        node = self._onnx.helper.make_node(
-            "TreeEnsembleRegressor", inputs, [output], domain=TREE_DOMAIN, **attributes
-        )  # fmt: skip
+        node = self._onnx.helper.make_node("TreeEnsembleRegressor", inputs, [output], domain=TREE_DOMAIN, **attributes)
         self._nodes.append(node)
         self._with_trees = True
         return output

@@ -39,8 +39,10 @@ def load_bundle(path: str | Path, *, threads: int = 1, shared: Path | None = Non
     if manifest.get("past_days"):
         raise BundleError(
             f"its response model (DIN) was trained by outlay {manifest['versions']['outlay']}, which told it past days "
-            "in another way.", file=folder, way_out="Train it again.",
-        )  # fmt: skip
+            "in another way.",
+            file=folder,
+            way_out="Train it again.",
+        )
     if manifest["campaign"]["train"].get("encoder", "none") != "none":
         raise BundleError(
             "its networks read past days through an encoder (train.encoder), which outlay no longer has.",

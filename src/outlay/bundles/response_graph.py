@@ -139,8 +139,9 @@ def _pooled(graph: Graph, network: ResponseArrays, own: Attention, flat: str, wi
     x = graph.node("Squeeze", [x, _axis(graph, -1)], "relevance_any")
 
     missing = graph.constant("missing_at", np.arange(1, len(own.day), 2))
-    absent = graph.node("ReduceMin", [graph.node("Gather", [past, missing], "missing", axis=2)], "absent",
-                        axes=[2], keepdims=0)  # fmt: skip
+    absent = graph.node(
+        "ReduceMin", [graph.node("Gather", [past, missing], "missing", axis=2)], "absent", axes=[2], keepdims=0
+    )
     present = graph.node("Less", [absent, graph.constant("half", np.array(0.5, np.float32))], "present")
     present = graph.node("Unsqueeze", [present, _axis(graph, 1)], "present_each")
     x = graph.node("Where", [present, x, graph.constant("irrelevant", np.array(0, np.float32))], "relevance")

@@ -85,9 +85,12 @@ class GridProblem:
         campaign, place = self.campaign, self.campaign.money
         free = self.solve(1e3 * float(np.abs(self.points.value[:, 1 + place]).max() + 1))
         if free is None:
-            raise InfeasibleError("no mixture keeps the other limits with room for the certificate of every budget.",
-                                  file=campaign.path, where="[[budget]]",
-                                  way_out="Loosen them, or take a larger log.")  # fmt: skip
+            raise InfeasibleError(
+                "no mixture keeps the other limits with room for the certificate of every budget.",
+                file=campaign.path,
+                where="[[budget]]",
+                way_out="Loosen them, or take a larger log.",
+            )
         weights, _ = free
         budget = spend = float(self.points.shown(weights, campaign)[0][1 + place])
         decisions = float(weights @ self.points.value[:, -1]) if campaign.budgets[place].per == "decision" else 1.0
@@ -98,9 +101,13 @@ class GridProblem:
 
     def _room(self, campaign: Campaign) -> Vector:
         return room(
-            self.points, campaign, factor=self._factor, certify_users=self.certify_users, folds=self.folds,
+            self.points,
+            campaign,
+            factor=self._factor,
+            certify_users=self.certify_users,
+            folds=self.folds,
             further=self.further,
-        )  # fmt: skip
+        )
 
     @cached_property
     def _factor(self) -> float:

@@ -309,8 +309,9 @@ def constant_actions(context: RunContext, measure: Measure) -> list[MeasuredPoli
     data, plain = context.data, replace(measure, smooth=False)
     schema, count, budgets = context.seen.schema, data.num_actions, context.campaign.budgets
     days, heads = needed_days(context.campaign), len(context.heads)
-    preferences = {f"always {data.actions[a]:g}": np.arange(count) == a
-                   for a in np.flatnonzero(data.allowed_everywhere)}  # fmt: skip
+    preferences = {
+        f"always {data.actions[a]:g}": np.arange(count) == a for a in np.flatnonzero(data.allowed_everywhere)
+    }
     if data.eligible is not None:
         for j, budget in enumerate(budgets):
             name = f"always the {'least' if budget.sign > 0 else 'most'} {budget.name} allowed"

@@ -106,8 +106,11 @@ def certify_frontier(
         return found
     stored = StoredFrontier.read(run.folder / "frontier")
     if not len(stored.budgets):
-        raise InfeasibleError(stored.manifest["no_curve"], file=stored.folder,
-                              way_out="Change the limits in the campaign file, and train again.")  # fmt: skip
+        raise InfeasibleError(
+            stored.manifest["no_curve"],
+            file=stored.folder,
+            way_out="Change the limits in the campaign file, and train again.",
+        )
     share = stored.weights.max(axis=0) > 0  # policies that any mixture needs
     used = np.flatnonzero(share)
     bundle = in_memory(stored.spec(share / len(used), campaign, data))
@@ -128,20 +131,28 @@ def certify_frontier(
 
     def mixtures() -> Iterator[Fitted]:
         for by_fold in shares:
-            live = [policy for fold, share in zip(folds, by_fold, strict=True)
-                    for policy, weight in zip(fold, share, strict=True) if weight > 0]  # fmt: skip
-            whole = at.pool([
-                combine([policy.fitted for policy in fold], share / share.sum())
+            live = [
+                policy
                 for fold, share in zip(folds, by_fold, strict=True)
-            ])  # fmt: skip
+                for policy, weight in zip(fold, share, strict=True)
+                if weight > 0
+            ]
+            whole = at.pool(
+                [
+                    combine([policy.fitted for policy in fold], share / share.sum())
+                    for fold, share in zip(folds, by_fold, strict=True)
+                ]
+            )
             alone = next((policy.withheld for policy in live if policy.withheld is not None), None)
             far = extrapolates(whole) if at.sequential else None
             withheld.append(alone or (None if far is None else Reason(ReasonKind.NOT_CHECKED, {"found": far})))
             apart = [
-                Reach.mixed([p.reach for p, weight in zip(fold, share, strict=True) if weight > 0],
-                            share[share > 0] / share.sum())
+                Reach.mixed(
+                    [p.reach for p, weight in zip(fold, share, strict=True) if weight > 0],
+                    share[share > 0] / share.sum(),
+                )
                 for fold, share in zip(folds, by_fold, strict=True)
-            ]  # fmt: skip
+            ]
             reaches.append(largest(whole, campaign, Reach.pooled(apart)))
             varies = np.any([policy.varies for policy in live], axis=0)
             own = unseen(whole, at.panel.names, varies)[whole.column(aim)]
@@ -152,10 +163,12 @@ def certify_frontier(
 
     def assuming_less_of_them() -> Iterator[Joint]:
         for by_fold in shares:
-            yield at.pool_joint([
-                Joint(**mixed([policy.second for policy in fold], share / share.sum()))
-                for fold, share in zip(folds, by_fold, strict=True)
-            ])  # fmt: skip
+            yield at.pool_joint(
+                [
+                    Joint(**mixed([policy.second for policy in fold], share / share.sum()))
+                    for fold, share in zip(folds, by_fold, strict=True)
+                ]
+            )
         yield at.fit_second(None) or old
 
     points = Points.of(mixtures(), campaign, reaches=reaches)
@@ -163,13 +176,26 @@ def certify_frontier(
     doubt = check.refused or refused or at.state.markov_check.refused or balance.refused
     with new_file(run.folder / "frontier" / BAND) as temporary, temporary.open("wb") as handle:
         np.savez(
-            handle, value=points.value, covariance=points.covariance, tails=points.tails, gains=points.gains,
-            users=points.users, second_value=second.value, second_covariance=second.covariance,
-            said=json.dumps({"withheld": [None if reason is None else asdict(reason) for reason in withheld],
-                             "refused": None if doubt is None else asdict(doubt),
-                             "doubts": doubts, "window": at.window, "clusters": points.clusters,
-                             "days": asdict(at.state.day_effects), "unbelieved": reaches[-1].unbelieved.tolist()}),
-        )  # fmt: skip
+            handle,
+            value=points.value,
+            covariance=points.covariance,
+            tails=points.tails,
+            gains=points.gains,
+            users=points.users,
+            second_value=second.value,
+            second_covariance=second.covariance,
+            said=json.dumps(
+                {
+                    "withheld": [None if reason is None else asdict(reason) for reason in withheld],
+                    "refused": None if doubt is None else asdict(doubt),
+                    "doubts": doubts,
+                    "window": at.window,
+                    "clusters": points.clusters,
+                    "days": asdict(at.state.day_effects),
+                    "unbelieved": reaches[-1].unbelieved.tolist(),
+                }
+            ),
+        )
     found = certified(run, data, campaign)
     assert found is not None
     return found
@@ -195,10 +221,17 @@ def certified(run: Run, data: Transitions, campaign: Campaign) -> Certified | No
         doubts, window = said["doubts"], said.get("window")
         days = TypeAdapter(DayEffects | None).validate_python(said.get("days"))
         second, points = (
-            Points(part[f"{kind}value"], part[f"{kind}covariance"], part[f"{kind}covariance"], int(part["users"]),
-                   part["tails"], part["gains"], said.get("clusters"))
+            Points(
+                part[f"{kind}value"],
+                part[f"{kind}covariance"],
+                part[f"{kind}covariance"],
+                int(part["users"]),
+                part["tails"],
+                part["gains"],
+                said.get("clusters"),
+            )
             for kind in ("second_", "")
-        )  # fmt: skip
+        )
     except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile):
         raise FolderError("is damaged.", file=path, way_out="Remove it: it is made again, as the same look.") from None
     view = views(data, len(stored.shares))[0]
@@ -264,9 +297,14 @@ def _measured(
             absent = missing(second, campaign)
             reason = reason or (None if absent is None else Reason(ReasonKind.UNSUPPORTED, {"found": absent}))
             policies.append(
-                _Policy(_picked(fitted, names), part.reach(policy.parts), part.varies(policy.parts), reason,
-                        _picked(second, names))
-            )  # fmt: skip
+                _Policy(
+                    _picked(fitted, names),
+                    part.reach(policy.parts),
+                    part.varies(policy.parts),
+                    reason,
+                    _picked(second, names),
+                )
+            )
         found.append(policies)
     return found
 

@@ -90,8 +90,14 @@ class Checks:
             }
             # Single steps do not need the basis.
             assume_less = (*(name for name in others if ESTIMATORS[name].assumes_less), ONE_STEP)
-            agreement = agree(estimates.fitted, others, estimates.steps, estimates.vague, assume_less=assume_less,
-                              old=None if old is None else old.joints)  # fmt: skip
+            agreement = agree(
+                estimates.fitted,
+                others,
+                estimates.steps,
+                estimates.vague,
+                assume_less=assume_less,
+                old=None if old is None else old.joints,
+            )
         return cls(
             propensities=behaviour, reproduction=reproduction, markov=markov, agreement=agreement, balance=balance
         )

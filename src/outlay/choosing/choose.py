@@ -328,9 +328,12 @@ def _margin(members: list[MeasuredPolicy], weights: Vector, context: RunContext)
     certifying = spread.scaled(data.independent(data.certifying))
     # The folds' mixtures are certified as one, and were chosen on users who have nobody in common.
     return margins(
-        std_error(influence[0]) / np.sqrt(data.folds), certifying, factor=quantile(1 - context.alpha), margin=margin,
+        std_error(influence[0]) / np.sqrt(data.folds),
+        certifying,
+        factor=quantile(1 - context.alpha),
+        margin=margin,
         further=weights @ np.array([each.further for each in members]),
-    )  # fmt: skip
+    )
 
 
 def margins_of(pool: list[MeasuredPolicy], context: RunContext) -> Vector:

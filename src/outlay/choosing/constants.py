@@ -112,9 +112,12 @@ def constants_of(at: Measure, campaign: Campaign) -> tuple[Constants, Fitted] | 
         chosen.append(best := choice.best(campaign))
         fits.append(combine(part.constants(best.actions, at.days), best.weights))
     actions = sorted({a for best in chosen for a in best.actions})
-    weights = np.array([
-        np.mean([best.weights[best.actions.index(a)] if a in best.actions else 0.0 for best in chosen]) for a in actions
-    ])  # fmt: skip
+    weights = np.array(
+        [
+            np.mean([best.weights[best.actions.index(a)] if a in best.actions else 0.0 for best in chosen])
+            for a in actions
+        ]
+    )
     missed = next((best.missed for best in chosen if best.missed is not None), None)
     return Constants(actions, weights, missed), at.pool(fits)
 
@@ -205,6 +208,11 @@ def beside_constants(
     )
     cost = displayed(whole, campaign)
     return AgainstConstants(
-        words=found.words(constants.data), gain=gain, gain_bound=bound, gain_likely=likely,
-        value=float(its[0]), spend=float(cost.value[cost.column(money.name)]), keep=found.missed is None,
-    )  # fmt: skip
+        words=found.words(constants.data),
+        gain=gain,
+        gain_bound=bound,
+        gain_likely=likely,
+        value=float(its[0]),
+        spend=float(cost.value[cost.column(money.name)]),
+        keep=found.missed is None,
+    )

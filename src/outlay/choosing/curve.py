@@ -63,11 +63,17 @@ class BudgetMixtures:
                 how days differ.
         """
         if stored.days is None or stored.manifest["window"] != window_of(views(data, len(stored.shares))[0]):
-            raise FolderError("was measured by an older version, whose figures or intervals were others.",
-                              file=stored.folder, way_out=AGAIN)  # fmt: skip
+            raise FolderError(
+                "was measured by an older version, whose figures or intervals were others.",
+                file=stored.folder,
+                way_out=AGAIN,
+            )
         if not len(stored.budgets):
-            raise InfeasibleError(stored.manifest["no_curve"], file=stored.folder,
-                                  way_out="Change the limits in the campaign file, and train again.")  # fmt: skip
+            raise InfeasibleError(
+                stored.manifest["no_curve"],
+                file=stored.folder,
+                way_out="Change the limits in the campaign file, and train again.",
+            )
         self.stored, self.campaign, self.data = stored, campaign, data
         self.money, self.days = campaign.budgets[campaign.money], stored.days
 
@@ -99,15 +105,24 @@ class BudgetMixtures:
         slack = budget > self.most * (1 + ROUNDING)
         return CurvePoint(
             budget=float(budget),
-            value=float(value[0]), low=float(low[0]), high=float(high[0]),
-            spend=tuple(value[1:].tolist()), spend_low=tuple(low[1:].tolist()), spend_high=tuple(high[1:].tolist()),
+            value=float(value[0]),
+            low=float(low[0]),
+            high=float(high[0]),
+            spend=tuple(value[1:].tolist()),
+            spend_low=tuple(low[1:].tolist()),
+            spend_high=tuple(high[1:].tolist()),
             marginal=0.0 if slack else marginal,
-            marginal_low=0.0 if slack else least, marginal_high=0.0 if slack else most,
+            marginal_low=0.0 if slack else least,
+            marginal_high=0.0 if slack else most,
             margin=float(between @ stored.room) / self._decisions(between),
             slack=slack,
-            members=tuple(CurveMember(multiplier=tuple(stored.multiplier[i].tolist()), weight=float(weights[i]),
-                                      fold=int(stored.fold[i])) for i in np.flatnonzero(weights)),
-        )  # fmt: skip
+            members=tuple(
+                CurveMember(
+                    multiplier=tuple(stored.multiplier[i].tolist()), weight=float(weights[i]), fold=int(stored.fold[i])
+                )
+                for i in np.flatnonzero(weights)
+            ),
+        )
 
     def spec(self, budget: float) -> BundleSpec:
         """Return the bundle for a budget: networks with the heads of the members alone, and all policies beside them.
@@ -130,8 +145,10 @@ class BudgetMixtures:
             raise InfeasibleError(
                 f"lies below the curve: the cheapest mixture{others} needs {self.money.name} {self.least:.4g} per "
                 f"{self.money.per}, the margin for the certificate included.",
-                file=self.stored.folder, where=f"budget {budget:g}", way_out=f"Give {advised(self.least)} or more.",
-            )  # fmt: skip
+                file=self.stored.folder,
+                where=f"budget {budget:g}",
+                way_out=f"Give {advised(self.least)} or more.",
+            )
         budgets = self.stored.budgets
         return np.array([np.interp(budget, budgets, one) for one in np.eye(len(budgets))])
 
@@ -191,8 +208,12 @@ def curve_of(
         requested=tuple(_bounded(point, mixtures, known) for point in map(mixtures.point, budgets)),
         old=_old(mixtures),
         policies=tuple(
-            SinglePolicy(multiplier=tuple(multiplier.tolist()), fold=int(fold), value=float(figures[0]),
-                         spend=tuple(figures[1:].tolist()))
+            SinglePolicy(
+                multiplier=tuple(multiplier.tolist()),
+                fold=int(fold),
+                value=float(figures[0]),
+                spend=tuple(figures[1:].tolist()),
+            )
             for multiplier, fold, figures in zip(
                 stored.multiplier, stored.fold, (shown(value, campaign) for value in stored.value), strict=True
             )
@@ -201,7 +222,7 @@ def curve_of(
         check=stored.manifest["check"],
         band=None if known is None else _band(known),
         window=claims_window(mixtures.data),
-    )  # fmt: skip
+    )
 
 
 def _points(mixtures: BudgetMixtures, known: Certified | None, report: Progress) -> Iterator[CurvePoint]:
@@ -222,8 +243,14 @@ def _old(mixtures: BudgetMixtures) -> OldPolicy | None:
 
 def _band(known: Certified) -> CurveBand:
     band, old = known.band, float(known.band.points.value[-1, 0])
-    return CurveBand(users=band.points.users, policies=len(band), confidence=band.confidence, factor=band.factor,
-                     look=known.look, old=old if np.isfinite(old) else None)  # fmt: skip
+    return CurveBand(
+        users=band.points.users,
+        policies=len(band),
+        confidence=band.confidence,
+        factor=band.factor,
+        look=known.look,
+        old=old if np.isfinite(old) else None,
+    )
 
 
 def _bounded(point: CurvePoint, mixtures: BudgetMixtures, known: Certified | None) -> CurvePoint:
@@ -231,6 +258,12 @@ def _bounded(point: CurvePoint, mixtures: BudgetMixtures, known: Certified | Non
     if known is None:
         return point
     certificate = known.band.certificate(mixtures.between(point.budget), mixtures.under(point.budget))
-    return replace(point, certified=certificate.certified, certificate=certificate.words, gain=certificate.gain,
-                   gain_bound=certificate.gain_bound, gain_most=certificate.gain_most,
-                   bounds=tuple(line.bound for line in certificate.budgets))  # fmt: skip
+    return replace(
+        point,
+        certified=certificate.certified,
+        certificate=certificate.words,
+        gain=certificate.gain,
+        gain_bound=certificate.gain_bound,
+        gain_most=certificate.gain_most,
+        bounds=tuple(line.bound for line in certificate.budgets),
+    )

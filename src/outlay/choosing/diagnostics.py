@@ -180,13 +180,17 @@ def shares(measure: Measure, policy: EvaluatedPolicy) -> tuple[ActionShare, ...]
         [w * _given(measure, part, segment, free) for part, w in zip(policy.parts, policy.weights, strict=True)], axis=0
     )
     return tuple(
-        ActionShare(segment=data.segments[s], policy=name, action=float(data.actions[a]),
-                    share=float(table[s, a] / table[s].sum()))
+        ActionShare(
+            segment=data.segments[s],
+            policy=name,
+            action=float(data.actions[a]),
+            share=float(table[s, a] / table[s].sum()),
+        )
         for name, table in tables.items()
         for s in range(len(data.segments))
         if tables["old"][s].sum() > LEAST_SHARE * len(segment)
         for a in range(data.num_actions)
-    )  # fmt: skip
+    )
 
 
 def _segments(measure: Measure) -> tuple[NDArray[np.int64], NDArray[np.intp]]:

@@ -196,8 +196,11 @@ def too_few_follow(
     each = [row_ratios(measure.panel, part, propensity)[1] for part in policy.parts]
     ratio = np.sum([w * r for w, r in zip(policy.weights, each, strict=True) if r is not None], axis=0)
     misfit = off_one(*mean_ratio(measure.panel, ratio), fitted.freedom)
-    sizes = [ess for target, ess, why in zip(fitted.targets, fitted.ess, fitted.withheld, strict=True)
-             if why is None and not counts_decisions(target)]  # fmt: skip
+    sizes = [
+        ess
+        for target, ess, why in zip(fitted.targets, fitted.ess, fitted.withheld, strict=True)
+        if why is None and not counts_decisions(target)
+    ]
     return misfit or (few_users(min(sizes)) if sizes else None)
 
 
@@ -261,5 +264,7 @@ def unseen(joint: Joint, names: Sequence[str], varies: NDArray[np.bool_]) -> lis
     """Return `[T]` why ±0 is no measure of the error: only other users of the log had such events; None if it is."""
     happens = {name for name, differs in zip(names, varies, strict=True) if differs}
     known = zip(joint.targets, joint.std_error, joint.withheld, strict=True)
-    return [UNSEEN if error == 0 and why is None and Target.parse(target).name in happens else None
-            for target, error, why in known]  # fmt: skip
+    return [
+        UNSEEN if error == 0 and why is None and Target.parse(target).name in happens else None
+        for target, error, why in known
+    ]

@@ -113,10 +113,12 @@ def _weighted_paths(kind: importance.Kind) -> Callable[[Question], Joint]:
     def estimate(question: Question) -> Joint:
         measure, policy, propensity, _ = question
         return importance.combine(
-            [importance.weigh(measure.panel, part, days=question.days, kind=kind, propensity=propensity)
-             for part in policy.parts],
+            [
+                importance.weigh(measure.panel, part, days=question.days, kind=kind, propensity=propensity)
+                for part in policy.parts
+            ],
             policy.weights,
-        )  # fmt: skip
+        )
 
     return estimate
 

@@ -111,9 +111,14 @@ def evaluate_policy(
     )
     beside_limits = ruled_out([*mine, *beside], campaign)
     yardstick = beside_constants(
-        measure, new.fitted, campaign, certificate.confidence, second=new.second, propensity=propensity,
+        measure,
+        new.fitted,
+        campaign,
+        certificate.confidence,
+        second=new.second,
+        propensity=propensity,
         reach=measure.reach(policy.parts, policy.weights),
-    )  # fmt: skip
+    )
     graded = grade(certificate, yardstick if beside_limits else None, ruled_out=bool(beside_limits))
     course = (*daily("old", old.fitted), *daily(policy.name, new.fitted))
     first_days = FirstDays.of(course, policy.name, campaign, steady=measure.data.steady)
@@ -172,9 +177,13 @@ def evaluate_policy(
 
 
 def _test(
-    measure: Measure, new: PolicyEstimates, old: PolicyEstimates, certificate: Certificate, campaign: Campaign,
+    measure: Measure,
+    new: PolicyEstimates,
+    old: PolicyEstimates,
+    certificate: Certificate,
+    campaign: Campaign,
     run: Run | None,
-) -> PlannedTest | None:  # fmt: skip
+) -> PlannedTest | None:
     """Plan the test of a policy against the old one, from their estimates."""
     before = float(old.fitted.value[old.fitted.column(objective(campaign))])
     gain = None if certificate.gain is None or before <= 0 else certificate.gain / before
@@ -210,9 +219,14 @@ def _certified(
 
 
 def _bounded(
-    measure: Measure, new: PolicyEstimates, old: PolicyEstimates, campaign: Campaign, refused: Reason | None,
-    reaches: tuple[Reach, Reach], confidence: float,
-) -> Certificate:  # fmt: skip
+    measure: Measure,
+    new: PolicyEstimates,
+    old: PolicyEstimates,
+    campaign: Campaign,
+    refused: Reason | None,
+    reaches: tuple[Reach, Reach],
+    confidence: float,
+) -> Certificate:
     """Bound what a policy costs and gains at a confidence, with all that is allowed for."""
     x, influence, limits = coordinates(new.fitted, campaign)
     x_old, influence_old, _ = coordinates(old.fitted, campaign)
@@ -253,8 +267,12 @@ def _curve(
     if not folder.is_dir() or not len(StoredFrontier.read(folder).budgets):
         return None
     curve = certify_frontier(run, measure.data, campaign, within(report, 0.8, 0.95), refused=refused)
-    return CurveLook(policies=len(curve.band), look=curve.look, alpha=curve.alpha,
-                     refused=None if curve.band.refused is None else curve.band.refused.words)  # fmt: skip
+    return CurveLook(
+        policies=len(curve.band),
+        look=curve.look,
+        alpha=curve.alpha,
+        refused=None if curve.band.refused is None else curve.band.refused.words,
+    )
 
 
 def _shown(estimates: Iterable[Estimate], measure: Measure, campaign: Campaign) -> tuple[Estimate, ...]:

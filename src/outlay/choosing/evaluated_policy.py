@@ -91,15 +91,19 @@ def from_run(measure: Measure, run: Run, name: str) -> EvaluatedPolicy:
         bundle.actions, measure.data.actions
     ):
         raise FolderError(
-            "was trained on a log with other features, values or actions.", file=run.folder, where="--against",
+            "was trained on a log with other features, values or actions.",
+            file=run.folder,
+            where="--against",
             way_out="Train both runs on one DATA folder: outlay prepare once, then outlay train DATA.",
-        )  # fmt: skip
+        )
     if len(run.fold_weights) != measure.data.folds:
         raise FolderError(
             f"was trained with folds = {len(run.fold_weights)} and the evaluated policy with folds = "
-            f"{measure.data.folds}; no users certify both.", file=run.folder, where="--against",
+            f"{measure.data.folds}; no users certify both.",
+            file=run.folder,
+            where="--against",
             way_out="Train both runs with the same --folds.",
-        )  # fmt: skip
+        )
     whole = (
         measured_on(measure.data, bundle, run.fold_weights)
         if measure.data.folds > 1
@@ -122,8 +126,12 @@ def compared_policy(measure: Measure, against: str | Path | Run | None) -> Evalu
     if isinstance(against, Run):
         return from_run(measure, against, "against")
     if not Path(against).exists():
-        raise FolderError("does not exist.", file=against, where="--against",
-                          way_out="Give a RUN folder, the Parquet table of a policy, or old.")  # fmt: skip
+        raise FolderError(
+            "does not exist.",
+            file=against,
+            where="--against",
+            way_out="Give a RUN folder, the Parquet table of a policy, or old.",
+        )
     return (
         from_run(measure, Run.open(against), "against")
         if Path(against).is_dir()

@@ -181,8 +181,12 @@ class Evaluation:
 
         The old policy's totals are the observed ones.
         """
-        kinds: dict[str, PolicyKind] = {"old": "old", "constants": "constant", "against": "method",
-                                        self.subject: "chosen"}  # fmt: skip
+        kinds: dict[str, PolicyKind] = {
+            "old": "old",
+            "constants": "constant",
+            "against": "method",
+            self.subject: "chosen",
+        }
         rows = []
         for name, title in self.policies.items():
             by = "observed" if name == "old" else "fqe"

@@ -48,8 +48,10 @@ def grade(certificate: Certificate, constants: AgainstConstants | None = None, *
             sure, likely = constants.gain_bound, constants.gain_likely
     if certificate.certified and sure is not None and sure > 0:
         return "certified"
-    kept = (line.value is not None and (line.value >= line.limit if line.floor else line.value <= line.limit)
-            for line in certificate.budgets)  # fmt: skip
+    kept = (
+        line.value is not None and (line.value >= line.limit if line.floor else line.value <= line.limit)
+        for line in certificate.budgets
+    )
     return "promising" if likely is not None and likely > 0 and all(kept) else "not supported"
 
 
@@ -75,9 +77,13 @@ def sensitivity(
     bound = certificate.gain_bound
     gain = None if bound is None or bound <= 0 else stands("reward", bound, days, -1)
     limits = {
-        line.budget: stands(line.budget, abs(line.limit - line.bound), campaign.meta.horizon_days
-                            if budget.per == "user" else 1, -1 if line.floor else 1)
+        line.budget: stands(
+            line.budget,
+            abs(line.limit - line.bound),
+            campaign.meta.horizon_days if budget.per == "user" else 1,
+            -1 if line.floor else 1,
+        )
         for line, budget in zip(certificate.budgets, campaign.budgets, strict=True)
         if line.kept and line.bound is not None
-    }  # fmt: skip
+    }
     return Sensitivity(gain, limits)

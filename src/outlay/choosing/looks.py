@@ -67,8 +67,9 @@ def counted_in() -> Path:
     try:
         state = Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state")
     except RuntimeError:
-        raise FolderError("there is no home folder to count looks at the certify users in.", where=SETTING,
-                          way_out=_way_out()) from None  # fmt: skip
+        raise FolderError(
+            "there is no home folder to count looks at the certify users in.", where=SETTING, way_out=_way_out()
+        ) from None
     return state / "outlay" / "looks.sqlite"
 
 
@@ -175,12 +176,15 @@ def _refusing(file: Path) -> Iterator[None]:
     try:
         yield
     except (OSError, sqlite3.OperationalError) as error:
-        raise FolderError(f"looks at the certify users cannot be counted in it ({error}).", file=file,
-                          way_out=_way_out()) from None  # fmt: skip
+        raise FolderError(
+            f"looks at the certify users cannot be counted in it ({error}).", file=file, way_out=_way_out()
+        ) from None
     except sqlite3.DatabaseError as error:
-        raise FolderError(f"is damaged ({error}), so it is unknown how often certify users were looked at.", file=file,
-                          way_out="Restore it; or remove it, and prepare the data again with another train.salt.",
-                          ) from None  # fmt: skip
+        raise FolderError(
+            f"is damaged ({error}), so it is unknown how often certify users were looked at.",
+            file=file,
+            way_out="Restore it; or remove it, and prepare the data again with another train.salt.",
+        ) from None
 
 
 def _way_out() -> str:

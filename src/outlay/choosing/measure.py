@@ -157,8 +157,15 @@ class Measure:
         self, policy: Part, source: Source, propensity: NDArray[np.float64], among: NDArray[np.bool_] | None = None
     ) -> Marginal:
         """The marginalised estimate; arguments as for `doubly_robust`."""
-        return marginalised.estimate(self.panel, self.basis(_number(source)), policy, days=self.days,
-                                     propensity=propensity, among=among, window=self.window)  # fmt: skip
+        return marginalised.estimate(
+            self.panel,
+            self.basis(_number(source)),
+            policy,
+            days=self.days,
+            propensity=propensity,
+            among=among,
+            window=self.window,
+        )
 
     def residuals(self, policy: Part, source: Source, propensity: NDArray[np.float64]) -> Joint:
         """What single steps make of the fitted totals, less those (`weighted_residuals.py`)."""

@@ -70,8 +70,13 @@ def randomising_cost(
         return None
     cost, relative = SHARE * (before - after), SHARE * (before - after) / abs(before)
     spend = SHARE * (more - spent) / spent if np.isfinite(more) and spent > 0 else None
-    return RandomisingCost(share=SHARE, reward=cost, relative=relative, spend=spend,
-                           words=_words(relative, spend, campaign.reward_label, money, doubted=doubted))  # fmt: skip
+    return RandomisingCost(
+        share=SHARE,
+        reward=cost,
+        relative=relative,
+        spend=spend,
+        words=_words(relative, spend, campaign.reward_label, money, doubted=doubted),
+    )
 
 
 def _words(relative: float, spend: float | None, reward: str, money: str, *, doubted: bool) -> str:

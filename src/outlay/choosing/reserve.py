@@ -99,9 +99,11 @@ def _evaluated(budget: Budget, campaign: Campaign, actions: NDArray[np.float64])
     amounts = np.array(rows, np.float64)[:, 0]  # NULL is NaN
     if len(amounts) != len(actions) or not np.isfinite(amounts).all():
         raise CampaignError(
-            f"{expression!r} has no value for one of the actions {actions.tolist()}.", file=campaign.path,
-            where=f"budget {budget.name}, reserve", way_out="Let it give an amount for every action.",
-        )  # fmt: skip
+            f"{expression!r} has no value for one of the actions {actions.tolist()}.",
+            file=campaign.path,
+            where=f"budget {budget.name}, reserve",
+            way_out="Let it give an amount for every action.",
+        )
     return amounts
 
 

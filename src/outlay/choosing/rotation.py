@@ -101,30 +101,50 @@ class Rotation(Measure):
     def doubly_robust(self, policy: Part, source: Source, propensity: Array, among: Users | None = None) -> Robust:
         """As in `Measure`."""
         return self._each(
-            "dr", lambda at, of, part, users, given: at.doubly_robust(part, of, given, users),
-            doubly_robust.pool, policy, source, among, propensity,
-        )  # fmt: skip
+            "dr",
+            lambda at, of, part, users, given: at.doubly_robust(part, of, given, users),
+            doubly_robust.pool,
+            policy,
+            source,
+            among,
+            propensity,
+        )
 
     def marginal(self, policy: Part, source: Source, propensity: Array, among: Users | None = None) -> Marginal:
         """As in `Measure`."""
         return self._each(
-            "mis", lambda at, of, part, users, given: at.marginal(part, of, given, users),
-            marginalised.pool, policy, source, among, propensity,
-        )  # fmt: skip
+            "mis",
+            lambda at, of, part, users, given: at.marginal(part, of, given, users),
+            marginalised.pool,
+            policy,
+            source,
+            among,
+            propensity,
+        )
 
     def residuals(self, policy: Part, source: Source, propensity: Array) -> Joint:
         """As in `Measure`."""
         return self._each(
-            "steps", lambda at, of, part, _, given: at.residuals(part, of, given),
-            lambda parts, folds, everyone: Joint(**pooled(parts, folds, everyone)), policy, source, None, propensity,
-        )  # fmt: skip
+            "steps",
+            lambda at, of, part, _, given: at.residuals(part, of, given),
+            lambda parts, folds, everyone: Joint(**pooled(parts, folds, everyone)),
+            policy,
+            source,
+            None,
+            propensity,
+        )
 
     def path_bias(self, policy: Part, propensity: Array, days: Sequence[int]) -> Joint:
         """As in `Measure`."""
         return self._each(
-            "paths", lambda at, _, part, __, given: at.path_bias(part, given, days),
-            lambda parts, folds, everyone: Joint(**pooled(parts, folds, everyone)), policy, None, None, propensity,
-        )  # fmt: skip
+            "paths",
+            lambda at, _, part, __, given: at.path_bias(part, given, days),
+            lambda parts, folds, everyone: Joint(**pooled(parts, folds, everyone)),
+            policy,
+            None,
+            None,
+            propensity,
+        )
 
     def constants(self, actions: Sequence[int], days: Sequence[int]) -> list[Fitted]:
         """As in `Measure`."""
@@ -228,8 +248,9 @@ class Rotation(Measure):
 
     @cached_property
     def _fold_of_row(self) -> NDArray[np.uint8]:
-        return self._scattered([np.full(len(at.panel), k) for k, at in enumerate(self.parts)],
-                               np.empty(len(self.panel), np.uint8))  # fmt: skip
+        return self._scattered(
+            [np.full(len(at.panel), k) for k, at in enumerate(self.parts)], np.empty(len(self.panel), np.uint8)
+        )
 
 
 @dataclass(frozen=True)

@@ -116,8 +116,11 @@ class Run:
         manifest = read_manifest(Path(folder), "run", unfinished=UNFINISHED)
         absent = {"campaign", "campaign_file", "data", "data_hash", "members", "method"} - set(manifest)
         if absent or not (Path(folder) / "metrics.jsonl").exists():
-            raise FolderError(f"is damaged: {', '.join(sorted(absent)) or 'metrics.jsonl'} is missing.", file=folder,
-                              way_out="Train again.")  # fmt: skip
+            raise FolderError(
+                f"is damaged: {', '.join(sorted(absent)) or 'metrics.jsonl'} is missing.",
+                file=folder,
+                way_out="Train again.",
+            )
         return cls(Path(folder), manifest)
 
     @property

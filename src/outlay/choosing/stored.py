@@ -35,8 +35,20 @@ from outlay.estimators.frontier import Points, pooled, shown
 
 AGAIN = "Train again with --method frontier."
 POINTS = ("value", "covariance", "certifying", "tails", "gains")
-PARTS = ("network", "policy", "fold", "multiplier", "head_weights", "value", "budgets", "weights", "room", "aim",
-         "shares", "scale")  # fmt: skip
+PARTS = (
+    "network",
+    "policy",
+    "fold",
+    "multiplier",
+    "head_weights",
+    "value",
+    "budgets",
+    "weights",
+    "room",
+    "aim",
+    "shares",
+    "scale",
+)
 
 Vector = NDArray[np.float64]
 
@@ -96,8 +108,11 @@ class StoredFrontier:
             FolderError: if the run has none, or it is damaged.
         """
         if not folder.is_dir():
-            raise FolderError("this run has no frontier: it was trained for one budget.", file=folder.parent,
-                              way_out="Train with --method frontier.")  # fmt: skip
+            raise FolderError(
+                "this run has no frontier: it was trained for one budget.",
+                file=folder.parent,
+                way_out="Train with --method frontier.",
+            )
         manifest = read_manifest(folder, "frontier", unfinished=AGAIN)
         try:
             with (folder / "points.npz").open("rb") as handle, np.load(handle) as file:
@@ -110,12 +125,24 @@ class StoredFrontier:
                 old=Points(**old, users=int(manifest["users"]), clusters=manifest.get("clusters")),
                 **{name: part[name] for name in PARTS},
                 days=TypeAdapter(DayEffects | None).validate_python(manifest.get("days")),
-                manifest={name: manifest[name] for name in
-                          ("heads", "imitation_threshold", "data_hash", "seed", "check", "look", "window", "no_curve")},
-            )  # fmt: skip
+                manifest={
+                    name: manifest[name]
+                    for name in (
+                        "heads",
+                        "imitation_threshold",
+                        "data_hash",
+                        "seed",
+                        "check",
+                        "look",
+                        "window",
+                        "no_curve",
+                    )
+                },
+            )
         except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile):
-            raise FolderError("is damaged: a part of it is missing or cannot be read.", file=folder,
-                              way_out=AGAIN) from None  # fmt: skip
+            raise FolderError(
+                "is damaged: a part of it is missing or cannot be read.", file=folder, way_out=AGAIN
+            ) from None
 
     def spec(self, weights: Vector, campaign: Campaign, data: Transitions) -> BundleSpec:
         """Return the bundle of the mixture with weights `[P]`: its networks have the heads of its members alone."""
@@ -191,9 +218,14 @@ def write_frontier(folder: Path, folds: Sequence[FoldPolicies], check: str) -> N
     shares = fold_shares([fold.context.data for fold in folds])
     look = next_look(data, data.certifying) + 1  # the next one is for the run's own mixture
     points = [
-        Points.of([kept.fitted for kept in fold.measured], campaign, [kept.certifying for kept in fold.measured],
-                  [kept.reach for kept in fold.measured]) for fold in folds
-    ]  # fmt: skip
+        Points.of(
+            [kept.fitted for kept in fold.measured],
+            campaign,
+            [kept.certifying for kept in fold.measured],
+            [kept.reach for kept in fold.measured],
+        )
+        for fold in folds
+    ]
     alpha, users = alpha_of(look, campaign.train.confidence), data.independent(data.certifying)
     aims = [np.array([kept.objective for kept in fold.measured]) for fold in folds]
     problems = [
@@ -219,25 +251,38 @@ def write_frontier(folder: Path, folds: Sequence[FoldPolicies], check: str) -> N
             write_network(temporary / _file(i), each)
         np.savez(
             temporary / "points.npz",
-            network=network, policy=policy,
+            network=network,
+            policy=policy,
             fold=np.repeat(np.arange(len(folds)), [len(fold.measured) for fold in folds]),
             multiplier=np.array([each.multiplier for each in every]),
             head_weights=np.array([each.head_weights for each in every]),
             value=np.concatenate([each.value for each in points]),
-            budgets=budgets, shares=shares,
+            budgets=budgets,
+            shares=shares,
             weights=np.hstack([share * w for share, w in zip(shares, weights, strict=True)]),
             room=np.asarray(sum(share * room for share, room in zip(shares, rooms, strict=True))),
             aim=np.asarray(sum(share * w @ aim for share, w, aim in zip(shares, weights, aims, strict=True))),
             scale=context.scale,
             **{f"grid_{name}": getattr(mixtures, name) for name in POINTS},
             **{f"old_{name}": getattr(log, name) for name in POINTS},
-        )  # fmt: skip
-        write_manifest(temporary, "frontier", {
-            "data_hash": data.manifest["data_hash"], "heads": list(context.heads), "users": mixtures.users,
-            "imitation_threshold": context.imitation_threshold, "seed": context.seed, "check": check,
-            "look": look, "window": window_of(data), "no_curve": no_curve, "days": asdict(_days(data)),
-            **({} if mixtures.clusters is None else {"clusters": mixtures.clusters}),
-        })  # fmt: skip
+        )
+        write_manifest(
+            temporary,
+            "frontier",
+            {
+                "data_hash": data.manifest["data_hash"],
+                "heads": list(context.heads),
+                "users": mixtures.users,
+                "imitation_threshold": context.imitation_threshold,
+                "seed": context.seed,
+                "check": check,
+                "look": look,
+                "window": window_of(data),
+                "no_curve": no_curve,
+                "days": asdict(_days(data)),
+                **({} if mixtures.clusters is None else {"clusters": mixtures.clusters}),
+            },
+        )
 
 
 def _days(data: Transitions) -> DayEffects:

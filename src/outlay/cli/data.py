@@ -73,16 +73,27 @@ def _show_check(found: dict[str, Any]) -> None:
     rows = []
     for action in found["actions"]:
         entry = overlap.get(action["action"], {})
-        rows.append((f"{action['action']:g}", action["count"], action["choices"], entry.get("share"),
-                     entry.get("least_share"), entry.get("least_segment"), entry.get("least_propensity")))  # fmt: skip
+        rows.append(
+            (
+                f"{action['action']:g}",
+                action["count"],
+                action["choices"],
+                entry.get("share"),
+                entry.get("least_share"),
+                entry.get("least_segment"),
+                entry.get("least_propensity"),
+            )
+        )
     columns = ("action", "rows", "choices", "share of choices", "least share", "in segment", "least propensity")
     table("What was given", columns, rows)
     if found["randomisation"]:
         stdout.print(f"Assignment: {found['randomisation']['verdict']}", markup=False)
     if found["effects"]:
         low, high = found["contrast"]
-        effects = [(e["segment"], e["days"], f"{e['effect']:+.3f}", f"[{e['low']:+.3f}, {e['high']:+.3f}]", e["users"])
-                for e in found["effects"]]  # fmt: skip
+        effects = [
+            (e["segment"], e["days"], f"{e['effect']:+.3f}", f"[{e['low']:+.3f}, {e['high']:+.3f}]", e["users"])
+            for e in found["effects"]
+        ]
         title = f"First day's action {high:g} against {low:g}: effect on the total reward per user, 95% intervals"
         table(title, ("segment", "days", "effect", "interval", "users"), effects)
     if found["state"]:

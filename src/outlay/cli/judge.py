@@ -55,8 +55,14 @@ def evaluate(
         from outlay.jobs.evaluate import opened
 
         run, data = opened(source)
-        result = job(run or data, policy=policy, against=against, confidence=confidence,
-                     learned_here=learned_here, progress=report)  # fmt: skip
+        result = job(
+            run or data,
+            policy=policy,
+            against=against,
+            confidence=confidence,
+            learned_here=learned_here,
+            progress=report,
+        )
     if as_json:
         print_json(result.to_dict())
     elif not quiet:

@@ -52,9 +52,21 @@ def _main(
 
 
 for command in (
-    data.init, data.check, data.prepare, learn.train, judge.evaluate, learn.frontier, learn.report, learn.compare,
-    use.score, use.allocate, serve, export_log, use.simulate, use.doctor,
-):  # fmt: skip
+    data.init,
+    data.check,
+    data.prepare,
+    learn.train,
+    judge.evaluate,
+    learn.frontier,
+    learn.report,
+    learn.compare,
+    use.score,
+    use.allocate,
+    serve,
+    export_log,
+    use.simulate,
+    use.doctor,
+):
     app.command()(command)
 app.add_typer(experiment.app, name="experiment")
 
@@ -76,9 +88,11 @@ def _run() -> None:
         sys.exit(2)
     except (PermissionError, NotADirectoryError, IsADirectoryError, FileExistsError) as error:
         stderr.print(
-            f"error: {error.filename}: {error.strerror}. Give another path.", markup=False, highlight=False,
+            f"error: {error.filename}: {error.strerror}. Give another path.",
+            markup=False,
+            highlight=False,
             soft_wrap=True,
-        )  # fmt: skip
+        )
         sys.exit(2)
     except KeyboardInterrupt:
         _say_interrupted()

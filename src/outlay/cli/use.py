@@ -58,12 +58,28 @@ def score(
 
     use_threads(threads)
     with keeping(partial_of(out)), progress("score", quiet=quiet or as_json) as report:
-        result = job(bundle, rows, out, history=history, episode=episode, members=members, workers=processors(),
-                     cluster=cluster, progress=report)  # fmt: skip
+        result = job(
+            bundle,
+            rows,
+            out,
+            history=history,
+            episode=episode,
+            members=members,
+            workers=processors(),
+            cluster=cluster,
+            progress=report,
+        )
     if as_json:
         shares = [{"action": action, "share": share} for action, share in result.shares.items()]
-        print_json({"path": str(result.path), "rows": result.rows, "unknown": result.unknown,
-                    "unseen": result.unseen, "shares": shares})  # fmt: skip
+        print_json(
+            {
+                "path": str(result.path),
+                "rows": result.rows,
+                "unknown": result.unknown,
+                "unseen": result.unseen,
+                "shares": shares,
+            }
+        )
         return
     _report_new_values(result.unknown, result.unseen)
     if not quiet:
@@ -104,9 +120,19 @@ def allocate(
         result = job(opened, users, total, out, cost=cost, history=history, progress=report)
     if as_json:
         shares = [{"action": action, "share": share} for action, share in result.shares.items()]
-        print_json({"path": str(result.path), "rows": result.rows, "total": result.total, "cost": result.cost,
-                    "value": result.value, "bound": result.bound, "unknown": result.unknown,
-                    "unseen": result.unseen, "shares": shares})  # fmt: skip
+        print_json(
+            {
+                "path": str(result.path),
+                "rows": result.rows,
+                "total": result.total,
+                "cost": result.cost,
+                "value": result.value,
+                "bound": result.bound,
+                "unknown": result.unknown,
+                "unseen": result.unseen,
+                "shares": shares,
+            }
+        )
         return
     _report_new_values(result.unknown, result.unseen)
     if not quiet:
@@ -115,8 +141,9 @@ def allocate(
         stdout.print(
             f"{out} written: {number(result.rows)} users, {cost} cost {result.cost:,.2f} of {result.total:,.2f} "
             f"{unit}; at most {100 * result.gap:.2g}% of the value is lost against the best allocation.",
-            markup=False, highlight=False,
-        )  # fmt: skip
+            markup=False,
+            highlight=False,
+        )
 
 
 def simulate(
@@ -156,9 +183,23 @@ def simulate(
     from outlay.jobs.simulate import simulate as job
 
     use_threads(threads)
-    path = job(campaign, out, users=users, days=days, seed=seed, held=_pair(held), fields=fields, values=values,
-               slow=slow, money=money, hidden=hidden, rhythm=rhythm, sparse=sparse, late=late,
-               discount=discount)  # fmt: skip
+    path = job(
+        campaign,
+        out,
+        users=users,
+        days=days,
+        seed=seed,
+        held=_pair(held),
+        fields=fields,
+        values=values,
+        slow=slow,
+        money=money,
+        hidden=hidden,
+        rhythm=rhythm,
+        sparse=sparse,
+        late=late,
+        discount=discount,
+    )
     if as_json:
         print_json({"path": str(path), **read_manifest(out, "campaign")})
     elif not quiet:

@@ -39,8 +39,11 @@ def connected() -> Iterator[Any]:
             warnings.simplefilter("ignore")
             ray.init(log_to_driver=False, logging_level=logging.ERROR, include_dashboard=False, **alone)
     except (OSError, RuntimeError, ValueError) as error:
-        raise OutlayError(f"Ray does not answer ({str(error).splitlines()[0]}).", where=f"RAY_ADDRESS {address!r}",
-                          way_out="Start the cluster, or unset RAY_ADDRESS to use this machine.") from None  # fmt: skip
+        raise OutlayError(
+            f"Ray does not answer ({str(error).splitlines()[0]}).",
+            where=f"RAY_ADDRESS {address!r}",
+            way_out="Start the cluster, or unset RAY_ADDRESS to use this machine.",
+        ) from None
     try:
         yield ray
     finally:

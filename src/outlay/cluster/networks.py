@@ -33,8 +33,16 @@ from outlay.training.frontier import learners_of, training_of
 
 FAILURES = 3  # times that all begin again from the last checkpoint when a worker is lost
 EVERY_SECONDS = 2.0  # between two looks at how far they are
-LOST = ("ActorDiedError", "RayActorError", "NodeDiedError", "OutOfMemoryError", "WorkerHealthCheckTimeoutError",
-        "WorkerHealthCheckFailedError", "WorkerGroupStartupFailedError", "WorkerGroupStartupTimeoutError")  # fmt: skip
+LOST = (
+    "ActorDiedError",
+    "RayActorError",
+    "NodeDiedError",
+    "OutOfMemoryError",
+    "WorkerHealthCheckTimeoutError",
+    "WorkerHealthCheckFailedError",
+    "WorkerGroupStartupFailedError",
+    "WorkerGroupStartupTimeoutError",
+)
 
 
 @dataclass(frozen=True)
@@ -126,8 +134,11 @@ def share_of(workers: int, machines: list[int]) -> int:
     """
     total = sum(machines)
     if total < workers:
-        raise OutlayError(f"is {workers}, and the cluster has {total} processors.", where="workers",
-                          way_out="Give fewer workers, or add machines.")  # fmt: skip
+        raise OutlayError(
+            f"is {workers}, and the cluster has {total} processors.",
+            where="workers",
+            way_out="Give fewer workers, or add machines.",
+        )
     return next(n for n in range(total // workers, 0, -1) if sum(has // n for has in machines) >= workers)
 
 
@@ -186,9 +197,10 @@ def _in_words(error: BaseException) -> BaseException:
             return one
     if any(type(one).__name__ in LOST for one in _causes(error)):
         return LostWorkerError(
-            f"a worker of the cluster was lost {FAILURES + 1} times.", where="workers",
+            f"a worker of the cluster was lost {FAILURES + 1} times.",
+            where="workers",
             way_out="Look at the cluster (ray status); then train again with --resume.",
-        )  # fmt: skip
+        )
     return error
 
 
@@ -208,8 +220,17 @@ def elsewhere(
     """What `training.frontier.learn` takes to train its networks on a cluster; arguments as those of `NetworkSpec`."""
 
     def train(fold: int, folds: int, learner: str, training: NetworkTraining, folder: Path, report: Progress) -> None:
-        spec = NetworkSpec(data.absolute(), None if fields is None else tuple(fields), campaign, oracle, seed, fold,
-                           folds, learner, folder.absolute())  # fmt: skip
+        spec = NetworkSpec(
+            data.absolute(),
+            None if fields is None else tuple(fields),
+            campaign,
+            oracle,
+            seed,
+            fold,
+            folds,
+            learner,
+            folder.absolute(),
+        )
         train_networks(spec, training, workers, resume, report)
 
     return train

@@ -42,8 +42,9 @@ def new_file(path: Path) -> Iterator[Path]:
         way_out = disk_way_out(error)
         if error.errno != errno.ENOSPC and error.filename not in about and temporary.name not in str(error):
             raise  # of something else that the block does
-        raise FolderError(f"cannot be written ({error.strerror or error}).", file=path,
-                          way_out=way_out or "Give another path.") from None  # fmt: skip
+        raise FolderError(
+            f"cannot be written ({error.strerror or error}).", file=path, way_out=way_out or "Give another path."
+        ) from None
     finally:
         with suppress(OSError):
             temporary.unlink(missing_ok=True)

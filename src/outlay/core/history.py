@@ -191,9 +191,13 @@ class History:
         since = np.where(nonzero > 0, lag[different.argmax(axis=0), np.arange(lag.shape[1])[:, None]], self.days + 1)
         with np.errstate(invalid="ignore"):
             found = {
-                "mean": total / present, "sum": total, "decayed": _added(weight * value) / weights, "count": nonzero,
-                "last": latest, "since": since,
-            }  # fmt: skip
+                "mean": total / present,
+                "sum": total,
+                "decayed": _added(weight * value) / weights,
+                "count": nonzero,
+                "last": latest,
+                "since": since,
+            }
         told = [np.where(present > 0, found[name], np.nan) for name in self._scalar]
         return np.stack(told, axis=2).reshape(lag.shape[1], -1)
 

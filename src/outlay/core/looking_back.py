@@ -133,8 +133,12 @@ def with_lags(data: Transitions, days: int) -> Transitions:
     assert history is not None
     names = [name for name in history.names if name not in (own.names if own else ())]
     if twice := set(names) & set(data.schema.names):
-        raise CampaignError(f"lists {min(twice)!r}, which is the name of a past value.", file=data.campaign.path,
-                            where="log.features", way_out="Rename that feature, or leave it out.")  # fmt: skip
+        raise CampaignError(
+            f"lists {min(twice)!r}, which is the name of a past value.",
+            file=data.campaign.path,
+            where="log.features",
+            way_out="Rename that feature, or leave it out.",
+        )
     unscaled = LagFields(replace(history, summaries=(LAGS,)), tuple(Numeric(name, 0.0, 1.0) for name in names))
     rows = np.unique(np.linspace(0, len(data) - 1, min(len(data), SCALED_ROWS)).astype(np.int64))
     further = looking_back(data, unscaled).further
@@ -152,12 +156,17 @@ def _campaign_with_lags(campaign: Campaign, history: History | None, days: int) 
     if section is None or history is None:
         section = HistorySection(days=days, summaries=(LAGS,))
     elif section.days > MOST_LAGS or history.features:
-        found = (f"looks back {section.days} days; at most {MOST_LAGS} can be read one by one" if not history.features
-                 else f"summarises {history.features[0]!r}, which DATA does not keep as it was logged")  # fmt: skip
+        found = (
+            f"looks back {section.days} days; at most {MOST_LAGS} can be read one by one"
+            if not history.features
+            else f"summarises {history.features[0]!r}, which DATA does not keep as it was logged"
+        )
         raise CampaignError(
-            f"{found}.", file=campaign.path, where="log.history",
+            f"{found}.",
+            file=campaign.path,
+            where="log.history",
             way_out=f'Add "{LAGS}" to its summaries, with days = {MOST_LAGS} or fewer, and prepare the log again.',
-        )  # fmt: skip
+        )
     else:
         section = section.model_copy(update={"summaries": (*section.summaries, LAGS), "recorded": False})
     return campaign.model_copy(update={"log": campaign.log.model_copy(update={"history": section})})

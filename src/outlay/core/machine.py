@@ -52,9 +52,13 @@ def in_words(error: BaseException) -> OutlayError | None:
     if isinstance(error, ModuleNotFoundError):
         package = (error.name or "").partition(".")[0]
         extra = next((extra for extra, packages in EXTRAS.items() if package in packages), None)
-        return None if extra is None else OutlayError(
-            f"the package {package} is not installed.", way_out=f"Install it: pip install 'outlay[{extra}]'."
-        )  # fmt: skip
+        return (
+            None
+            if extra is None
+            else OutlayError(
+                f"the package {package} is not installed.", way_out=f"Install it: pip install 'outlay[{extra}]'."
+            )
+        )
     if isinstance(error, OSError) and error.errno in DISK:
         return OutlayError(f"cannot be written ({error.strerror}).", file=error.filename, way_out=DISK[error.errno])
     if (way_out := disk_way_out(error)) is not None:

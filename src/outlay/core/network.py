@@ -74,8 +74,10 @@ class NetworkArrays:
         parts = [self, *others]
 
         def joined(place: int) -> NDArray[np.float32]:
-            split = [each.head[place].reshape(*each.head[place].shape[:-1], each.num_actions, each.num_policies, -1)
-                     for each in parts]  # fmt: skip
+            split = [
+                each.head[place].reshape(*each.head[place].shape[:-1], each.num_actions, each.num_policies, -1)
+                for each in parts
+            ]
             whole = np.concatenate(split, axis=-2)
             return whole.reshape(*whole.shape[:-3], -1)
 
@@ -180,9 +182,10 @@ def lookup_network(
 def write_network(path: Path, network: NetworkArrays) -> None:
     """As a `.npz` file."""
     parts: dict[str, NDArray[Any]] = {
-        "embedding": network.embedding, "offsets": network.offsets,
+        "embedding": network.embedding,
+        "offsets": network.offsets,
         "shape": np.array([network.num_actions, network.num_policies, len(network.layers)]),
-    }  # fmt: skip
+    }
     dense = {f"layer_{i}": layer for i, layer in enumerate(network.layers)} | {"head": network.head}
     dense |= {name: part for name in ("imitation", "outcome") if (part := getattr(network, name)) is not None}
     for name, (weight, bias) in dense.items():

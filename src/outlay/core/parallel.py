@@ -63,10 +63,11 @@ def in_processes(
         yield from _in_order(pool, function, items, workers, meanwhile)
     except BrokenProcessPool:
         raise LostWorkerError(
-            "a process was killed from outside (was the memory full?).", where="workers",
+            "a process was killed from outside (was the memory full?).",
+            where="workers",
             way_out="Run the command again, with --resume if it has that: it goes on with what is left. If memory is "
             "short, give fewer --threads.",
-        ) from None  # fmt: skip
+        ) from None
     finally:
         for process in list((pool._processes or {}).values()):  # what they are at is of no use any more
             process.terminate()

@@ -36,9 +36,16 @@ class ReasonKind(StrEnum):
 
 # No certificate has bounds where one of these stands against its figures.
 WITHHOLDING = frozenset(
-    {ReasonKind.UNSUPPORTED, ReasonKind.REPRODUCTION, ReasonKind.STATE, ReasonKind.BALANCE, ReasonKind.CONTRADICTED,
-     ReasonKind.NOT_CHECKED, ReasonKind.SHARED}
-)  # fmt: skip
+    {
+        ReasonKind.UNSUPPORTED,
+        ReasonKind.REPRODUCTION,
+        ReasonKind.STATE,
+        ReasonKind.BALANCE,
+        ReasonKind.CONTRADICTED,
+        ReasonKind.NOT_CHECKED,
+        ReasonKind.SHARED,
+    }
+)
 
 WORDS = {
     ReasonKind.UNSUPPORTED: "{found}",
@@ -54,12 +61,12 @@ WORDS = {
     "that only for as many as got it then",
     ReasonKind.UNASSIGNED: "the campaign file does not say how the log's actions were drawn (log.propensity)",
     ReasonKind.APPROXIMATE: "the policy reads single past days that the log's state lacks, so its estimates rest on "
-    "the pasts that the log's own policy left behind. Add \"lags\" to the summaries of [log.history], and prepare and "
+    'the pasts that the log\'s own policy left behind. Add "lags" to the summaries of [log.history], and prepare and '
     "train again",
     ReasonKind.FEW_USERS: "it rests on {count} {units}, and {needed} are needed",
     ReasonKind.LIMIT: "a limit is not kept",
     ReasonKind.DAYS: "as days differ ({found})",
-}  # fmt: skip
+}
 
 
 @dataclass(frozen=True, slots=True)

@@ -178,18 +178,22 @@ class Schema:
         places = [np.arange(len(f.values), dtype=np.int64) for f in fields]
         names = pa.array([f.name for f in fields], pa.string())
         of_field = np.repeat(np.arange(len(fields)), [len(each) for each in places])
-        categorical = pa.table({
-            "field": names.take(pa.array(of_field)),
-            "kind": pa.repeat("categorical", len(of_field)),
-            "code": FIRST + np.concatenate([*places, np.empty(0, np.int64)]),
-            "value": pa.concat_arrays([*(f.values for f in fields), pa.array([], pa.string())]),
-        })  # fmt: skip
-        numeric = pa.table({
-            "field": pa.array([f.name for f in self.numeric], pa.string()),
-            "kind": pa.repeat("numeric", len(self.numeric)),
-            "mean": pa.array([f.mean for f in self.numeric], pa.float64()),
-            "scale": pa.array([f.scale for f in self.numeric], pa.float64()),
-        })  # fmt: skip
+        categorical = pa.table(
+            {
+                "field": names.take(pa.array(of_field)),
+                "kind": pa.repeat("categorical", len(of_field)),
+                "code": FIRST + np.concatenate([*places, np.empty(0, np.int64)]),
+                "value": pa.concat_arrays([*(f.values for f in fields), pa.array([], pa.string())]),
+            }
+        )
+        numeric = pa.table(
+            {
+                "field": pa.array([f.name for f in self.numeric], pa.string()),
+                "kind": pa.repeat("numeric", len(self.numeric)),
+                "mean": pa.array([f.mean for f in self.numeric], pa.float64()),
+                "scale": pa.array([f.scale for f in self.numeric], pa.float64()),
+            }
+        )
         facts = {b"categorical": "\n".join(f.name for f in fields).encode()}
         if buckets := {f.name: f.buckets for f in fields if f.buckets}:
             facts[b"buckets"] = json.dumps(buckets).encode()
@@ -220,9 +224,11 @@ def check_single(name: str, kind: Any, file: str | Path | None) -> None:
     """Raise LogError if the rows of a column hold lists, structures or maps, by its Arrow type."""
     if pa.types.is_nested(kind):
         raise LogError(
-            f"is of type {kind}; a single value per row is expected.", file=file, where=f"column {name!r}",
+            f"is of type {kind}; a single value per row is expected.",
+            file=file,
+            where=f"column {name!r}",
             way_out="Give one value in each row (empty where unknown).",
-        )  # fmt: skip
+        )
 
 
 def scale_of(count: float, total: float, squares: float) -> tuple[float, float]:
@@ -262,8 +268,10 @@ def _as_text(column: Any) -> Any:
         if np.all(finite == np.rint(finite)) and np.all(np.abs(finite) < 2**62):
             column = pa.array(np.where(np.isfinite(array), array, 0).astype(np.int64), mask=~np.isfinite(array))
         else:
-            column = pa.array([None if not np.isfinite(x) else (str(int(x)) if x == int(x) else repr(float(x)))
-                               for x in array], pa.string())  # fmt: skip
+            column = pa.array(
+                [None if not np.isfinite(x) else (str(int(x)) if x == int(x) else repr(float(x))) for x in array],
+                pa.string(),
+            )
     elif pa.types.is_decimal(column.type):
         return _as_text(column.cast(pa.float64()))
     return column.cast(pa.string())
@@ -330,9 +338,11 @@ def numbers_of(field: Numeric, column: Any, file: str | Path | None) -> tuple[ND
         wide = column.cast(pa.float64(), safe=False)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
         raise LogError(
-            f"holds text where numbers are expected ({error}).", file=file, where=f"column {field.name!r}",
+            f"holds text where numbers are expected ({error}).",
+            file=file,
+            where=f"column {field.name!r}",
             way_out="List it under categorical, or fix the values.",
-        ) from None  # fmt: skip
+        ) from None
     array = np.asarray(wide.to_numpy(zero_copy_only=False), np.float64)
     missing = ~np.isfinite(array)
     with np.errstate(over="ignore"):  # a value near the largest float may become infinite, and is clipped

@@ -32,9 +32,7 @@ CODE_TYPES = ("uint8", "uint16", "uint32")
 CODE_ROWS = 256  # whose codes are put in order at a time: so many fit in the processor's cache
 NAMES = "users.parquet"  # user, first_time, and cluster where given: a row per user, in the order of users.npy
 CLUSTERS = "clusters.npy"  # [U] number of each user's cluster, where the campaign file names one
-NEEDED = {
-    "rows", "columns", "code_columns", "actions", "segments", "campaign", "campaign_file", "steady", "data_hash"
-}  # fmt: skip
+NEEDED = {"rows", "columns", "code_columns", "actions", "segments", "campaign", "campaign_file", "steady", "data_hash"}
 AGAIN = "Write it again with: outlay prepare CAMPAIGN --out DATA"
 
 
@@ -268,9 +266,10 @@ class Transitions:
                 array = np.load(path, mmap_mode="r")
             except (OSError, ValueError, EOFError) as error:
                 raise FolderError(
-                    f"cannot be read ({error}): the DATA folder is damaged.", file=path,
+                    f"cannot be read ({error}): the DATA folder is damaged.",
+                    file=path,
                     way_out=AGAIN,
-                ) from None  # fmt: skip
+                ) from None
             if list(array.shape) != manifest["columns"][name]["shape"]:
                 raise FolderError(
                     f"has shape {list(array.shape)}; the manifest says {manifest['columns'][name]['shape']}.",
@@ -282,8 +281,7 @@ class Transitions:
         def needed(name: str) -> NDArray[Any]:
             array = column(name)
             if array is None:
-                raise FolderError("a column is missing from the manifest.", file=folder, where=name,
-                                  way_out=AGAIN)  # fmt: skip
+                raise FolderError("a column is missing from the manifest.", file=folder, where=name, way_out=AGAIN)
             return array
 
         rows = int(manifest["rows"])
@@ -297,8 +295,7 @@ class Transitions:
                 parts = (np.load(folder / f"state_{part}.npy") for part in ("codes", "numbers", "allowed"))
                 states = States(*parts)
         except (OSError, ValueError, EOFError, KeyError) as error:
-            raise FolderError(f"is damaged ({error}).", file=folder,
-                              way_out=AGAIN) from None  # fmt: skip
+            raise FolderError(f"is damaged ({error}).", file=folder, way_out=AGAIN) from None
         positions: dict[str, tuple[int, ...]] = {k: tuple(v) for k, v in manifest["code_columns"].items()}
         actions = np.asarray(manifest["actions"], np.float64)
         return cls(

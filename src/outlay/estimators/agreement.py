@@ -154,10 +154,14 @@ def agree(
     worst = max(beyond, key=lambda d: abs(d.difference) / max(d.tolerance, 1e-300))
     its = float(fitted.value[fitted.column(worst.target)])
     figures: dict[str, str | int | float] = {
-        "estimator": worst.estimator, "target": worst.target, "other": its + worst.difference, "fitted": its,
+        "estimator": worst.estimator,
+        "target": worst.target,
+        "other": its + worst.difference,
+        "fitted": its,
         "errors": abs(worst.difference) / max(worst.std_error, 1e-300),
-        "beyond": len(beyond), "count": len(differences),
-    }  # fmt: skip
+        "beyond": len(beyond),
+        "count": len(differences),
+    }
     return Agreement(Reason(ReasonKind.CONTRADICTED, figures), tuple(differences))
 
 

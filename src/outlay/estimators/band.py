@@ -221,14 +221,29 @@ class Band:
                 low, high = np.minimum(low, its[0]), np.maximum(high, its[1])
             for t, target in enumerate((objective(campaign), *(budget.name for budget in campaign.budgets))):
                 if not np.isfinite(value[t]):
-                    estimates.append(Estimate(policy=policy, estimator="fqe", target=target, value=None,
-                                              withheld=words or "it could not be measured"))  # fmt: skip
+                    estimates.append(
+                        Estimate(
+                            policy=policy,
+                            estimator="fqe",
+                            target=target,
+                            value=None,
+                            withheld=words or "it could not be measured",
+                        )
+                    )
                     continue
                 estimates.append(
-                    Estimate(policy=policy, estimator="fqe", target=target, value=float(value[t]), low=float(low[t]),
-                             high=float(high[t]), std_error=float(error[t]), recommended=not _doubts(reason),
-                             caution=words if _doubts(reason) else None)
-                )  # fmt: skip
+                    Estimate(
+                        policy=policy,
+                        estimator="fqe",
+                        target=target,
+                        value=float(value[t]),
+                        low=float(low[t]),
+                        high=float(high[t]),
+                        std_error=float(error[t]),
+                        recommended=not _doubts(reason),
+                        caution=words if _doubts(reason) else None,
+                    )
+                )
         days, confidence = self.days, campaign.train.confidence
         return estimates if days is None else [days.widened(each, confidence) for each in estimates]
 

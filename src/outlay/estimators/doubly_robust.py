@@ -221,9 +221,13 @@ class DoublyRobust:
 
     def _joined(self, parts: list[Robust], members: NDArray[np.bool_]) -> Robust:
         """The discounted part and the totals, and the decisions between them where they are known."""
-        known = {} if not self.panel.data.steady else {"decisions": 1.0} if self.window is None else {
-            "decisions": 1.0, str(Target("decisions", self.window)): float(self.window)
-        }  # fmt: skip
+        known = (
+            {}
+            if not self.panel.data.steady
+            else {"decisions": 1.0}
+            if self.window is None
+            else {"decisions": 1.0, str(Target("decisions", self.window)): float(self.window)}
+        )
         for place, (target, value) in enumerate(known.items(), start=1):
             one = vars(certain(target, value, self.panel.num_users))
             one["mass"] = members[:, None].astype(np.float64)

@@ -104,9 +104,13 @@ class Points:
         """Return the points of some of the policies, in this order."""
         covariance, certifying = (whole[chosen][:, :, chosen] for whole in (self.covariance, self.certifying))
         return replace(
-            self, value=self.value[chosen], covariance=covariance, certifying=certifying,
-            tails=self.tails[chosen], gains=self.gains[chosen],
-        )  # fmt: skip
+            self,
+            value=self.value[chosen],
+            covariance=covariance,
+            certifying=certifying,
+            tails=self.tails[chosen],
+            gains=self.gains[chosen],
+        )
 
     def mixed(self, weights: Array) -> Points:
         """Points of mixtures with weights `[G, L]` of the policies.

@@ -92,8 +92,9 @@ class Joint:
             cautions: `[T]` reasons that are known already, or None; default none.
         """
         given = cautions if cautions is not None else [None] * len(self.targets)
-        return [own or _of_error(error, skew) for own, error, skew in
-                zip(given, self.std_error, self.skewness, strict=True)]  # fmt: skip
+        return [
+            own or _of_error(error, skew) for own, error, skew in zip(given, self.std_error, self.skewness, strict=True)
+        ]
 
     def picked(self, targets: Sequence[str], columns: Sequence[int], factor: Sequence[float]) -> Self:
         """Return some of the quantities under other names, each times a factor ≥ 0; all fields `[T]` go with them.

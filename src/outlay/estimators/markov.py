@@ -225,7 +225,7 @@ def dependences(
             if size < 1e-9 * len(r_y):
                 continue  # one of them is known from the state
             score = np.bincount(unit, r_y[:, j] * r_v[:, v])
-            found.append(PastDependence(
-                outcome, name, lag, float(score.sum() / size), float(np.sqrt((score**2).sum()) / size)
-            ))  # fmt: skip
+            found.append(
+                PastDependence(outcome, name, lag, float(score.sum() / size), float(np.sqrt((score**2).sum()) / size))
+            )
     return found

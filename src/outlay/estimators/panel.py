@@ -149,8 +149,11 @@ class Panel:
         """
         rows, members = data.rows_of(split), data.users_of(split)
         if len(members) == 0:
-            raise LogError(f"no user fell into the split {SPLITS[split]!r}.", where="train.shares",
-                           way_out="Give that split a larger share, or take a log with more users.")  # fmt: skip
+            raise LogError(
+                f"no user fell into the split {SPLITS[split]!r}.",
+                where="train.shares",
+                way_out="Give that split a larger share, or take a log with more users.",
+            )
         if most_users is not None and len(members) > most_users:
             members = members[np.linspace(0, len(members) - 1, most_users).astype(np.int64)]
             rows = rows[np.isin(data.user[rows], members)]
@@ -223,9 +226,10 @@ class Panel:
             row = int(wrong.argmax())
             raise LogError(
                 f"its probabilities in row {self.rows[row]} are {np.round(probability[row], 6).tolist()} "
-                f"({wrong.sum()} rows in all).", where="policy",
+                f"({wrong.sum()} rows in all).",
+                where="policy",
                 way_out="Give numbers of 0 or more that sum to 1 in every row with a choice.",
-            )  # fmt: skip
+            )
         if self.data.eligible is not None:
             wrong = ((probability > 0) & ~self._allowed).any(axis=1) & free
             if wrong.any():
@@ -236,8 +240,11 @@ class Panel:
         return TargetPolicy.drawn(probability, self.action, self.forced, self.state)
 
     def _not_allowed(self, words: str, row: int, count: int) -> LogError:
-        return LogError(f"the policy {words}, which is not allowed in row {self.rows[row]} ({count} rows in all).",
-                        where="policy", way_out="Choose among the eligible actions of each row.")  # fmt: skip
+        return LogError(
+            f"the policy {words}, which is not allowed in row {self.rows[row]} ({count} rows in all).",
+            where="policy",
+            way_out="Choose among the eligible actions of each row.",
+        )
 
     @cached_property
     def _allowed(self) -> NDArray[np.bool_]:

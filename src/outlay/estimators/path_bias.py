@@ -218,12 +218,20 @@ class _Followed:
         assert panel.state is not None
         state, following, user, day = panel.state[rows], panel.following[rows], panel.user[rows], panel.day[rows]
         return cls(
-            rows=rows, weight=ratio[rows], user=user, day=day,
-            cell=state * panel.data.num_actions + panel.action[rows], state=state,
-            there=np.where(following >= 0, panel.state[np.maximum(following, 0)], state), goes_on=following >= 0,
-            terminal=panel.terminal[rows], gap=panel.gap[rows], left=panel.window[user] - day,
-            outcome=panel.outcome[rows], states=int(panel.state.max()) + 1,
-        )  # fmt: skip
+            rows=rows,
+            weight=ratio[rows],
+            user=user,
+            day=day,
+            cell=state * panel.data.num_actions + panel.action[rows],
+            state=state,
+            there=np.where(following >= 0, panel.state[np.maximum(following, 0)], state),
+            goes_on=following >= 0,
+            terminal=panel.terminal[rows],
+            gap=panel.gap[rows],
+            left=panel.window[user] - day,
+            outcome=panel.outcome[rows],
+            states=int(panel.state.max()) + 1,
+        )
 
     def mean(self, x: Array, known: NDArray[np.bool_]) -> tuple[Array, Array]:
         """`[states, q]` weighted means of `x` `[r, q]` over the `known` rows, and each row's share `[r]` in its own.

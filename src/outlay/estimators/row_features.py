@@ -158,9 +158,9 @@ def before(panel: Panel, was: NDArray[np.floating], *, total: bool = False) -> N
     running = np.vstack([np.zeros((1, was.shape[1])), ordered.cumsum(axis=0)])
     sums = running[:-1] - running[begin]
     columns = np.empty((len(panel), 2 * was.shape[1]))
-    columns[order] = np.hstack([
-        sums if total else sums / np.maximum(count, 1), np.where(count > 0, np.roll(ordered, 1, axis=0), 0.0)
-    ])  # fmt: skip
+    columns[order] = np.hstack(
+        [sums if total else sums / np.maximum(count, 1), np.where(count > 0, np.roll(ordered, 1, axis=0), 0.0)]
+    )
     return columns
 
 

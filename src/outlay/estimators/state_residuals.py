@@ -160,8 +160,9 @@ def _solved(gram: Array, moments: Array) -> Array:
     if len(gram) == 0:
         return moments
     scale = np.sqrt(np.maximum(np.diag(gram), 1e-300))
-    found: Array = solve(gram / np.outer(scale, scale) + RIDGE * np.eye(len(gram)), moments / scale[:, None],
-                         assume_a="pos")  # fmt: skip
+    found: Array = solve(
+        gram / np.outer(scale, scale) + RIDGE * np.eye(len(gram)), moments / scale[:, None], assume_a="pos"
+    )
     return found / scale[:, None]
 
 

@@ -114,14 +114,16 @@ def allocate_users(
         raise InfeasibleError(error.found, file=users, where="total", way_out=error.way_out) from None
     rows = np.arange(len(read.value))
     action = found.action_index
-    table = pa.table({
-        "row": rows,
-        **({} if read.names is None else {"user": read.names}),
-        "action": bundle.actions[action],
-        "action_index": action,
-        "value": read.value[rows, action],
-        "cost": read.cost[rows, action],
-    })  # fmt: skip
+    table = pa.table(
+        {
+            "row": rows,
+            **({} if read.names is None else {"user": read.names}),
+            "action": bundle.actions[action],
+            "action_index": action,
+            "value": read.value[rows, action],
+            "cost": read.cost[rows, action],
+        }
+    )
     with new_file(out) as temporary, table_writer(temporary, out.suffix) as write:
         write(table)
     shares = np.bincount(action, minlength=len(bundle.actions)) / len(action)

@@ -163,13 +163,27 @@ def check(campaign: Campaign | str | Path, *, threads: int | None = None, memory
         findings += [*_about_state(state, tried), *_about_balance(balance)]
         findings.sort(key=lambda finding: LEVELS.index(finding.level))
         return CheckReport(
-            campaign=campaign.meta.name, source=str(campaign.source), rows=facts.rows, users=facts.users,
-            days=days, first=log.when(facts.first_time),
-            last=log.when(facts.last_time), actions=facts.actions, missing=missing, duplicates=facts.duplicates,
-            findings=tuple(findings), overlap=tuple(overlaps), randomisation=verdict, contrast=pair,
-            effects=tuple(table), state=state, balance=balance, tried=tuple(tried), test=test,
+            campaign=campaign.meta.name,
+            source=str(campaign.source),
+            rows=facts.rows,
+            users=facts.users,
+            days=days,
+            first=log.when(facts.first_time),
+            last=log.when(facts.last_time),
+            actions=facts.actions,
+            missing=missing,
+            duplicates=facts.duplicates,
+            findings=tuple(findings),
+            overlap=tuple(overlaps),
+            randomisation=verdict,
+            contrast=pair,
+            effects=tuple(table),
+            state=state,
+            balance=balance,
+            tried=tuple(tried),
+            test=test,
             assignment=driven,
-        )  # fmt: skip
+        )
 
 
 def _state(
@@ -296,10 +310,15 @@ def _about_assignment(found: list[Finding], verdict: Randomisation, *, forced: b
 def _about_drivers(driven: Assignment) -> list[Finding]:
     beyond = "the stated propensities" if driven.stated else "the features"
     return [
-        Finding("warning", each.name if each.role == "calendar" else f"column {each.name}",
-                f"beyond {beyond}, {each.words}.", f"Nothing is certified until you {each.way_out}.", 0)
+        Finding(
+            "warning",
+            each.name if each.role == "calendar" else f"column {each.name}",
+            f"beyond {beyond}, {each.words}.",
+            f"Nothing is certified until you {each.way_out}.",
+            0,
+        )
         for each in driven.drivers
-    ]  # fmt: skip
+    ]
 
 
 def _about_choice(overlaps: list[Overlap], pair: tuple[float, float] | None, table: list[Effect]) -> list[Finding]:

@@ -12,8 +12,21 @@ from typing import Any
 
 from outlay.core.machine import processors
 
-PACKAGES = ("outlay", "numpy", "scipy", "pyarrow", "duckdb", "onnxruntime", "pydantic", "jax", "equinox", "optax",
-            "onnx", "altair", "vl-convert-python")  # fmt: skip
+PACKAGES = (
+    "outlay",
+    "numpy",
+    "scipy",
+    "pyarrow",
+    "duckdb",
+    "onnxruntime",
+    "pydantic",
+    "jax",
+    "equinox",
+    "optax",
+    "onnx",
+    "altair",
+    "vl-convert-python",
+)
 SYNCS = 50
 
 

@@ -58,12 +58,18 @@ def evaluate(
             or `confidence` is out of range.
     """
     if confidence is not None and not 0.5 < confidence < 1:
-        raise OutlayError(f"is {confidence:g}; must be above 0.5 and below 1.", where="confidence",
-                          way_out="Give a share such as 0.95.")  # fmt: skip
+        raise OutlayError(
+            f"is {confidence:g}; must be above 0.5 and below 1.",
+            where="confidence",
+            way_out="Give a share such as 0.95.",
+        )
     run, data = opened(source)
     if run is None and policy is None:
-        raise OutlayError("is a DATA folder, which holds no policy.", file=data.folder,
-                          way_out="Name one with --policy FILE, or give a RUN folder.")  # fmt: skip
+        raise OutlayError(
+            "is a DATA folder, which holds no policy.",
+            file=data.folder,
+            way_out="Name one with --policy FILE, or give a RUN folder.",
+        )
     campaign = (run.campaign if run else data.campaign).with_train(confidence=confidence)
     measure = _measure(data, run, policy, against, learned_here)
     if policy is None:

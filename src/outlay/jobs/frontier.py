@@ -70,13 +70,19 @@ def frontier(
     report = progress or silent
     run = run if isinstance(run, Run) else Run.open(run)
     if confidence is not None and not 0.5 < confidence < 1:
-        raise OutlayError(f"is {confidence:g}; must be above 0.5 and below 1.", where="confidence",
-                          way_out="Give a share such as 0.95.")  # fmt: skip
+        raise OutlayError(
+            f"is {confidence:g}; must be above 0.5 and below 1.",
+            where="confidence",
+            way_out="Give a share such as 0.95.",
+        )
     campaign = run.campaign.with_train(confidence=confidence)
     if campaign.budgets[campaign.money].sign < 0:
-        raise OutlayError("is a floor, so there is no curve of what more money buys.", file=campaign.path,
-                          where=f"budget {campaign.budgets[campaign.money].name}",
-                          way_out="Mark a ceiling with money = true, and train again.")  # fmt: skip
+        raise OutlayError(
+            "is a floor, so there is no curve of what more money buys.",
+            file=campaign.path,
+            where=f"budget {campaign.budgets[campaign.money].name}",
+            way_out="Mark a ceiling with money = true, and train again.",
+        )
     budgets = _numbers(budgets)
     if export is not None:
         _check_export(Path(export), run, budgets)
@@ -105,24 +111,32 @@ def frontier(
 def _numbers(budgets: Any) -> list[float]:
     """Return the budgets as numbers of Python; raise OutlayError for anything that is not a number of at least 0."""
     if isinstance(budgets, str | bytes) or not isinstance(budgets, Iterable):
-        raise OutlayError(f"is {budgets!r}; expected: a list of numbers.", where="budgets",
-                          way_out="Give limits such as [1.5, 2.0].")  # fmt: skip
+        raise OutlayError(
+            f"is {budgets!r}; expected: a list of numbers.", where="budgets", way_out="Give limits such as [1.5, 2.0]."
+        )
     for budget in budgets:
         number = isinstance(budget, int | float | np.integer | np.floating) and not isinstance(budget, bool)
         if not number or not 0 <= budget < np.inf:
             given = f"{budget:g}" if number else repr(budget)
-            raise OutlayError(f"is {given}; expected: a number of at least 0.", where="budget",
-                              way_out="Give a limit such as 1.5.")  # fmt: skip
+            raise OutlayError(
+                f"is {given}; expected: a number of at least 0.", where="budget", way_out="Give a limit such as 1.5."
+            )
     return [float(budget) for budget in budgets]
 
 
 def _check_export(folder: Path, run: Run, budgets: Sequence[float]) -> None:
     if len(budgets) > 1:
-        raise OutlayError(f"{len(budgets)} budgets are given; a bundle is for one.", where="export",
-                          way_out="Give the one budget that the bundle is for.")  # fmt: skip
+        raise OutlayError(
+            f"{len(budgets)} budgets are given; a bundle is for one.",
+            where="export",
+            way_out="Give the one budget that the bundle is for.",
+        )
     if folder.resolve() == run.bundle.resolve():
-        raise FolderError("is the bundle of the run itself, for the budget that it was trained with.", file=folder,
-                          way_out="Export to another folder.")  # fmt: skip
+        raise FolderError(
+            "is the bundle of the run itself, for the budget that it was trained with.",
+            file=folder,
+            way_out="Export to another folder.",
+        )
     try:
         check_replaceable(folder, "bundle")
     except FolderError as error:
@@ -145,15 +159,22 @@ def _exported(mixtures: BudgetMixtures, budget: float, folder: Path, known: Cert
     ]
     fitted = combine(fits, mixture.weights)
     constants = beside_constants(
-        measure, fitted, campaign, certificate.confidence,
-        second=Joint(**mixed(seconds, mixture.weights)), propensity=propensity,
+        measure,
+        fitted,
+        campaign,
+        certificate.confidence,
+        second=Joint(**mixed(seconds, mixture.weights)),
+        propensity=propensity,
         reach=measure.reach(mixture.parts, mixture.weights),
-    )  # fmt: skip
+    )
     course = (*daily("old", measure.old()), *daily("mixture", fitted))
     first_days = FirstDays.of(course, "mixture", campaign, steady=mixtures.data.steady)
     update_certificate(folder, [estimate.to_dict() for estimate in estimates], known.looked(certificate).to_dict())
     return ExportedBundle(
-        path=str(folder), id=identity, budget=float(budget), look=known.look,
+        path=str(folder),
+        id=identity,
+        budget=float(budget),
+        look=known.look,
         verdict=verdict(estimates, certificate, campaign, constants=constants, first_days=first_days),
         certificate=known.looked(certificate),
-    )  # fmt: skip
+    )

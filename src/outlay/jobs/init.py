@@ -40,8 +40,12 @@ def init(log: str | Path, out: str | Path, *, query: str | None = None) -> str:
     """
     out = Path(out)
     if out.exists():
-        raise OutlayError("exists already, and what was changed in it would be lost.", file=out, where="--out",
-                          way_out="Give another --out, or delete it first.")  # fmt: skip
+        raise OutlayError(
+            "exists already, and what was changed in it would be lost.",
+            file=out,
+            where="--out",
+            way_out="Give another --out, or delete it first.",
+        )
     if found := mistake(str(log), query):
         raise OutlayError(f"{found}.", file=log, where="log", way_out="Fix the command.")
     with tempfile.TemporaryDirectory(prefix="outlay-") as name:
@@ -61,13 +65,18 @@ def _draft(source: Source, path: str, query: str | None) -> Draft:
     """The first guesses."""
     rows, columns = describe(source)
     if rows == 0:
-        raise LogError("the log is empty: it has no rows.", file=source.file,
-                       way_out="Give a log with a row per user and day.")  # fmt: skip
+        raise LogError(
+            "the log is empty: it has no rows.", file=source.file, way_out="Give a log with a row per user and day."
+        )
     try:
         roles = guess_roles(source, rows, columns)
     except LookupError as error:
-        raise LogError(str(error), file=source.file, way_out="Write the campaign file by hand (see the README), "
-                       "with action as a CASE expression that makes numbers.") from None  # fmt: skip
+        raise LogError(
+            str(error),
+            file=source.file,
+            way_out="Write the campaign file by hand (see the README), "
+            "with action as a CASE expression that makes numbers.",
+        ) from None
     categorical, numeric, left_out = guess_features(rows, columns, roles)
     spent, _ = _mean_and_least(source, roles.found["cost"].text)
     _, lowest = _mean_and_least(source, roles.found["action"].text)

@@ -136,9 +136,16 @@ def _fill(
             feature_terms(log.source, campaign, history)  # an error now, not after minutes
         tell = counted(within(report, 0.5, 0.9 if history is None else 0.7), facts.rows, "encoding features")
         encoding = write_features(
-            schema, files, blocks, columns, None if places is None else work / PLACES, tell, over=over, done=done,
+            schema,
+            files,
+            blocks,
+            columns,
+            None if places is None else work / PLACES,
+            tell,
+            over=over,
+            done=done,
             summaries=0 if history is None else len(history.names),
-        )  # fmt: skip
+        )
         states = None
         if history is None:
             states = find_states(encoding, blocks, columns, encoding.places, len(actions))
@@ -147,14 +154,20 @@ def _fill(
             schema = write_history(log, history, schema, columns, places, actions, tell)
             write_recent(log, history, actions, folder)
         found: dict[str, Any] = {
-            "rows": rows, "rows_in_log": facts.rows, "users": len(users),
-            "actions": actions.tolist(), "segments": segments, "even": even,
-            "first_time": log.when(facts.first_time), "last_time": log.when(facts.last_time),
-            "code_columns": encoding.groups, "assignment": assigned.to_dict(),
+            "rows": rows,
+            "rows_in_log": facts.rows,
+            "users": len(users),
+            "actions": actions.tolist(),
+            "segments": segments,
+            "even": even,
+            "first_time": log.when(facts.first_time),
+            "last_time": log.when(facts.last_time),
+            "code_columns": encoding.groups,
+            "assignment": assigned.to_dict(),
             **({} if clusters is None else {"clusters": clusters}),
             **({} if log.credited is None else {"events": asdict(log.credited) | {"words": log.credited.words}}),
             **({} if log.ripeness is None else {"ripeness": asdict(log.ripeness) | {"words": log.ripeness.words}}),
-        }  # fmt: skip
+        }
     shutil.rmtree(work)
     shutil.rmtree(fetched, ignore_errors=True)
     report(0.9, "finishing")
@@ -192,14 +205,23 @@ def _finish(
     if hashed := [field.name for field in schema.categorical if field.buckets]:
         words = f"{', '.join(hashed)} {hashed_words(len(hashed), campaign.train.max_values)}"
         found["hashed"] = {"fields": hashed, "words": words}
-    write_manifest(folder, "data", {
-        "outlay": __version__, **found, "states": num_states, "steady": steady, "columns": shapes,
-        "users_per_split": dict(zip(SPLITS, user_counts.tolist(), strict=True)),
-        "rows_per_split": dict(zip(SPLITS, row_counts.tolist(), strict=True)),
-        "campaign": campaign.model_dump(by_alias=True, mode="json", exclude_none=True),
-        "campaign_file": str(campaign.path.absolute()), "source": str(campaign.source),
-        "data_hash": _data_hash(folder, shapes),
-    })  # fmt: skip
+    write_manifest(
+        folder,
+        "data",
+        {
+            "outlay": __version__,
+            **found,
+            "states": num_states,
+            "steady": steady,
+            "columns": shapes,
+            "users_per_split": dict(zip(SPLITS, user_counts.tolist(), strict=True)),
+            "rows_per_split": dict(zip(SPLITS, row_counts.tolist(), strict=True)),
+            "campaign": campaign.model_dump(by_alias=True, mode="json", exclude_none=True),
+            "campaign_file": str(campaign.path.absolute()),
+            "source": str(campaign.source),
+            "data_hash": _data_hash(folder, shapes),
+        },
+    )
 
 
 def _about(campaign: Campaign) -> dict[str, Any]:
@@ -279,8 +301,10 @@ def _users(log: Log, table: str, last_time: int, folder: Path) -> tuple[NDArray[
     if empty:
         raise LogError(
             f"its {count:,} users are too few: none falls into the part {' and '.join(empty)}.",
-            file=log.source.file, where="train.shares", way_out="Give a longer log, or larger shares for that part.",
-        )  # fmt: skip
+            file=log.source.file,
+            where="train.shares",
+            way_out="Give a longer log, or larger shares for that part.",
+        )
     return users, ordered, grouped
 
 
@@ -308,9 +332,11 @@ def _write_clusters(log: Log, clusters: Any, users: NDArray[Any], folder: Path) 
         if count < LEAST:
             raise LogError(
                 f"its {len(coded.dictionary)} clusters are too few: {count} of them falls into the part {name}, which "
-                f"needs {LEAST}.", file=log.source.file, where="log.cluster",
+                f"needs {LEAST}.",
+                file=log.source.file,
+                where="log.cluster",
                 way_out="Give smaller clusters, a longer log, or larger shares for that part (train.shares).",
-            )  # fmt: skip
+            )
     np.save(folder / CLUSTERS, numbers)
     return len(coded.dictionary)
 

@@ -173,8 +173,15 @@ def _about(task: _Task, bundle: Bundle) -> dict[str, Any]:
         if task.history is not None:
             path = Path(task.history)
             files += stamps([path / MANIFEST] if path.is_dir() else find_files(path, None))
-    return {"outlay": __version__, "bundle": bundle.id, "files": files, "episode": task.episode,
-            "members": task.members, "suffix": task.suffix, "shard_rows": SHARD_ROWS}  # fmt: skip
+    return {
+        "outlay": __version__,
+        "bundle": bundle.id,
+        "files": files,
+        "episode": task.episode,
+        "members": task.members,
+        "suffix": task.suffix,
+        "shard_rows": SHARD_ROWS,
+    }
 
 
 def _decided(
@@ -294,10 +301,18 @@ def _finish_folder(folder: Path, out: Path, task: _Task, bundle: Bundle, result:
         if file.suffix != task.suffix:
             file.unlink()
     shares = [{"action": action, "share": share} for action, share in result.shares.items()]
-    write_manifest(folder, "decisions", {
-        "outlay": __version__, "bundle": bundle.id, "rows": result.rows, "unknown": result.unknown,
-        "unseen": result.unseen, "shares": shares,
-    })  # fmt: skip
+    write_manifest(
+        folder,
+        "decisions",
+        {
+            "outlay": __version__,
+            "bundle": bundle.id,
+            "rows": result.rows,
+            "unknown": result.unknown,
+            "unseen": result.unseen,
+            "shares": shares,
+        },
+    )
     put_in_place(folder, out)
 
 

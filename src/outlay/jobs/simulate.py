@@ -64,9 +64,17 @@ def simulate(
         FolderError: if `out` is a folder of another kind, or holds a file that was added or changed since.
     """
     simulator = find(
-        campaign, fields=fields, values=values, slow=slow, money=money, hidden=hidden, rhythm=rhythm, sparse=sparse,
-        late=late, discount=discount,
-    )  # fmt: skip
+        campaign,
+        fields=fields,
+        values=values,
+        slow=slow,
+        money=money,
+        hidden=hidden,
+        rhythm=rhythm,
+        sparse=sparse,
+        late=late,
+        discount=discount,
+    )
     days = simulator.log_days if days is None else days
     for name, value, least in (("users", users, 1), ("days", days, 1), ("seed", seed, 0)):
         if not isinstance(value, int) or value < least:

@@ -54,8 +54,12 @@ def read_past(bundle: Bundle, rows: str | Path, history: str | Path | None) -> U
         LogError: if the past is needed and not given, or given and not needed, or cannot be read.
     """
     if history is None and bundle.history is not None:
-        raise LogError("the policy looks at each user's past days, which a table of rows does not have.", file=rows,
-                       where="history", way_out="Give the log or a DATA folder with them: --history LOG.")  # fmt: skip
+        raise LogError(
+            "the policy looks at each user's past days, which a table of rows does not have.",
+            file=rows,
+            where="history",
+            way_out="Give the log or a DATA folder with them: --history LOG.",
+        )
     return None if history is None else UserPast.read(bundle.campaign, history, bundle.actions)
 
 
@@ -90,16 +94,25 @@ def needed_batches(
         optional[TIME] = bundle.campaign.log.time
     done = 0 if part is None else part.first
     for batch in read_rows(
-        rows, needed, optional=optional, users=(user, "user"), part=part, threads=threads,
+        rows,
+        needed,
+        optional=optional,
+        users=(user, "user"),
+        part=part,
+        threads=threads,
         batch_rows=min(BATCH_ROWS, max(2_048, CELLS // (len(needed) + 1))),
-    ):  # fmt: skip
+    ):
         if past is None:
             yield batch
             continue
         users = users_of(batch, user, first_row=done, file=rows)
         if users is None:
-            raise LogError("has no column of users, so their past days are unknown.", file=rows,
-                           where=f"column {user!r}", way_out="Add it.")  # fmt: skip
+            raise LogError(
+                "has no column of users, so their past days are unknown.",
+                file=rows,
+                where=f"column {user!r}",
+                way_out="Add it.",
+            )
         yield past.with_features(batch, user=users, time=batch.column(TIME) if TIME in batch.schema.names else None)
         done += batch.num_rows
 

@@ -116,8 +116,11 @@ def _data(
     if (out / MANIFEST).exists():
         made = read_manifest(out, "seeds")
         if json.loads(json.dumps(about)) != {name: made.get(name) for name in about}:
-            raise FolderError("holds seeds that were trained otherwise.", file=out,
-                              way_out="Give another --out, or the campaign and the options as they were.")  # fmt: skip
+            raise FolderError(
+                "holds seeds that were trained otherwise.",
+                file=out,
+                way_out="Give another --out, or the campaign and the options as they were.",
+            )
     else:
         out.mkdir(parents=True, exist_ok=True)
         write_manifest(out, "seeds", about)

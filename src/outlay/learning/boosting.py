@@ -185,11 +185,23 @@ def boost(table: BinnedTable, rows: BoostingRows, held_out: BoostingRows, settin
     heads, d = rows.target.shape[1], rows.by.shape[1]
     held_out = held_out if len(held_out.at) else rows
     start = constants(rows)
-    booster = lightgbm.Booster(_settings(table.seed) | {
-        "objective": "none", "num_class": heads * d, "learning_rate": settings.rate, "num_leaves": settings.leaves,
-        "lambda_l2": settings.prior, "min_data_in_leaf": 20, "min_sum_hessian_in_leaf": 10.0,
-        "cat_l2": settings.prior, "cat_smooth": 50.0, "min_data_per_group": 50, "max_bin": BINS,
-    }, table.binned.subset(rows.at.tolist()).construct())  # fmt: skip
+    booster = lightgbm.Booster(
+        _settings(table.seed)
+        | {
+            "objective": "none",
+            "num_class": heads * d,
+            "learning_rate": settings.rate,
+            "num_leaves": settings.leaves,
+            "lambda_l2": settings.prior,
+            "min_data_in_leaf": 20,
+            "min_sum_hessian_in_leaf": 10.0,
+            "cat_l2": settings.prior,
+            "cat_smooth": 50.0,
+            "min_data_per_group": 50,
+            "max_bin": BINS,
+        },
+        table.binned.subset(rows.at.tolist()).construct(),
+    )
     # Functions are stored one after another, as LightGBM keeps its scores.
     residual, by = (np.ascontiguousarray(part.T, np.float32) for part in (_residual(rows, start), rows.by))
     hessian = np.tile(np.square(by), (heads, 1)).ravel()
@@ -239,8 +251,16 @@ def _residual(rows: BoostingRows, start: Vector) -> Vector:
 
 
 def _settings(seed: int) -> dict[str, Any]:
-    return {"seed": seed, "deterministic": True, "force_row_wise": True, "num_threads": _threads(), "verbosity": -1,
-            "use_missing": False, "feature_pre_filter": False, "max_cat_to_onehot": 1}  # fmt: skip
+    return {
+        "seed": seed,
+        "deterministic": True,
+        "force_row_wise": True,
+        "num_threads": _threads(),
+        "verbosity": -1,
+        "use_missing": False,
+        "feature_pre_filter": False,
+        "max_cat_to_onehot": 1,
+    }
 
 
 def _threads() -> int:

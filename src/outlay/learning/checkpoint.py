@@ -52,16 +52,21 @@ def key_of(data: Transitions, campaign: Campaign, method: str, oracle: str, seed
 def save_game(folder: Path, progress: games.GameProgress, key: dict[str, Any]) -> None:
     """Write a checkpoint, replacing the last."""
     trees = {"player": progress.player} | {f"network-{n}": network for n, network in progress.networks.items()}
-    _write(folder, key, trees, {
-        "multiplier": progress.multiplier,
-        "rounds": progress.rounds,
-        "first": progress.first,
-        "unsettled": progress.unsettled,
-        "candidates": [asdict(candidate) for candidate in progress.candidates],
-        "networks": sorted(progress.networks),
-        "kept": progress.kept,
-        "seconds": progress.seconds,
-    })  # fmt: skip
+    _write(
+        folder,
+        key,
+        trees,
+        {
+            "multiplier": progress.multiplier,
+            "rounds": progress.rounds,
+            "first": progress.first,
+            "unsettled": progress.unsettled,
+            "candidates": [asdict(candidate) for candidate in progress.candidates],
+            "networks": sorted(progress.networks),
+            "kept": progress.kept,
+            "seconds": progress.seconds,
+        },
+    )
 
 
 def load_game(folder: Path, game: games.Game, key: dict[str, Any]) -> games.GameProgress:
@@ -111,9 +116,12 @@ def load_frontier(
 def save_orthogonal(folder: Path, progress: orthogonal.OrthogonalProgress, key: dict[str, Any]) -> None:
     """Write a checkpoint, replacing the last."""
     plain = {
-        "step": progress.step, "losses": progress.losses, "seconds": progress.seconds,
-        "best_step": progress.best.step, "explained": progress.best.explained,
-    }  # fmt: skip
+        "step": progress.step,
+        "losses": progress.losses,
+        "seconds": progress.seconds,
+        "best_step": progress.best.step,
+        "explained": progress.best.explained,
+    }
     _write(folder, key, {"learner": progress.learner, "best": progress.best.learner}, plain)
 
 
@@ -130,9 +138,12 @@ def load_orthogonal(
         fresh = training.begin().learner
         learner, best = (_tree(folder, name, fresh) for name in ("learner", "best"))
         return orthogonal.OrthogonalProgress(
-            learner, orthogonal.Best(best, saved["best_step"], saved["explained"]),
-            saved["step"], saved["losses"], saved["seconds"],
-        )  # fmt: skip
+            learner,
+            orthogonal.Best(best, saved["best_step"], saved["explained"]),
+            saved["step"],
+            saved["losses"],
+            saved["seconds"],
+        )
 
 
 def save_trees(folder: Path, network: NetworkArrays, judge: EffectScore, seconds: float, key: dict[str, Any]) -> None:

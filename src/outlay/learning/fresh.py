@@ -94,8 +94,9 @@ class Starts(NamedTuple):
             rows = np.random.default_rng(seed).choice(rows, limit, replace=False)
         rows = np.sort(rows)
         start = gather(data, rows, table=table)
-        return cls(start.state, jnp.asarray(start.action), jnp.asarray(start.chosen == 0),
-                   jnp.asarray(data.allowed(rows)))  # fmt: skip
+        return cls(
+            start.state, jnp.asarray(start.action), jnp.asarray(start.chosen == 0), jnp.asarray(data.allowed(rows))
+        )
 
     def measure(
         self,

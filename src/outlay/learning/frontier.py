@@ -138,9 +138,16 @@ def learn(
     again = [int(share * frontier.steps) // BLOCK * BLOCK for share in REFINED_AT[: 2 if count == 1 else 3]]
     alone = group.size == 1 and not uses_table(data, frontier.train.batch)
     batches = blocks(
-        data, frontier.learn_rows, batch=frontier.train.batch, steps=BLOCK, total=frontier.steps, seed=frontier.seed,
-        start=progress.step, share=group.share(frontier.train.batch), resident=resident_states(data) if alone else None,
-    )  # fmt: skip
+        data,
+        frontier.learn_rows,
+        batch=frontier.train.batch,
+        steps=BLOCK,
+        total=frontier.steps,
+        seed=frontier.seed,
+        start=progress.step,
+        share=group.share(frontier.train.batch),
+        resident=resident_states(data) if alone else None,
+    )
     for batch in batches:
         began = time.perf_counter()
         learner, (losses, _) = block(group.everywhere(progress.learner), group.place(batch))

@@ -221,10 +221,21 @@ def learn(
     block = compiled_block(step, lambda learner: (learner, None), size, group)
     resident = resident_states(data) if group.size == 1 else None  # a group places batches from the host
     streams = [
-        blocks(data, rows, batch=half, steps=size, total=training.steps, seed=training.seed + part,
-               start=progress.step, table=False, next_states=False, share=share, resident=resident)
+        blocks(
+            data,
+            rows,
+            batch=half,
+            steps=size,
+            total=training.steps,
+            seed=training.seed + part,
+            start=progress.step,
+            table=False,
+            next_states=False,
+            share=share,
+            resident=resident,
+        )
         for part, rows in enumerate(halves_of(data, training.learn_rows))
-    ]  # fmt: skip
+    ]
     looks = {round(training.steps / BLOCK * part / LOOKS) * BLOCK for part in range(1, LOOKS + 1)}
     refits = {round(training.steps / BLOCK * part / (REFITS + 1)) * BLOCK for part in range(1, REFITS + 1)} - {0}
     for halves in zip(*streams, strict=True):

@@ -81,17 +81,19 @@ class Loss:
         effect -= (prob[:, :, None] * effect).sum(1, keepdims=True)
         luck = (day - expected[row, batch.action]) * self.learned[0]
         left = after[other, row] - self.after(outputs, other, batch.action, moved, outcome)
-        return jax.lax.stop_gradient(Targets(
-            day=day,
-            own=after[fold, row],
-            other=after[other, row],
-            usual=usual,
-            moved=moved,
-            functions=self.functions.T[batch.action],
-            outcome=outcome,
-            without_luck=after[other, row] - usual[:, 1] - _product(carried[row, batch.action], luck),
-            modelled=effect[row, batch.action] + KEPT * left,
-        ))  # fmt: skip
+        return jax.lax.stop_gradient(
+            Targets(
+                day=day,
+                own=after[fold, row],
+                other=after[other, row],
+                usual=usual,
+                moved=moved,
+                functions=self.functions.T[batch.action],
+                outcome=outcome,
+                without_luck=after[other, row] - usual[:, 1] - _product(carried[row, batch.action], luck),
+                modelled=effect[row, batch.action] + KEPT * left,
+            )
+        )
 
     @staticmethod
     def after(outputs: EffectOutputs, fold: Array, action: Array, moved: Array, outcome: Array) -> Array:

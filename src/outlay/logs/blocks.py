@@ -143,8 +143,12 @@ def find_features(log: Log, folder: Path) -> tuple[FeatureFiles, list[Block]]:
 
 def changed(file: str | Path) -> LogError:
     """The error of a log that is not what it was when reading began."""
-    return LogError("changed while it was read.", file=file, where="log.source",
-                    way_out="Do not write to the log while it is read, and use no random() in log.where.")  # fmt: skip
+    return LogError(
+        "changed while it was read.",
+        file=file,
+        where="log.source",
+        way_out="Do not write to the log while it is read, and use no random() in log.where.",
+    )
 
 
 def _blocks(
@@ -248,5 +252,9 @@ def _metadata(file: str, _stamp: tuple[int, int]) -> Any:
 def _unreadable(block: Block, error: Exception) -> LogError:
     begin, end = block.groups
     groups = f"row group {begin}" if end - begin == 1 else f"row groups {begin} to {end - 1}"
-    return LogError(f"cannot be read ({str(error).strip().splitlines()[0]}).", file=block.file, where=groups,
-                    way_out="The file is damaged: write it again.")  # fmt: skip
+    return LogError(
+        f"cannot be read ({str(error).strip().splitlines()[0]}).",
+        file=block.file,
+        where=groups,
+        way_out="The file is damaged: write it again.",
+    )

@@ -172,13 +172,13 @@ class _Rows:
             patterns = ColumnValues(np.unique(may, axis=0, return_inverse=True)[1].ravel(), [])
             terms = [*log.categorical, *log.numeric]
             columns = columns_of(log, [term.sql for term in terms])
-            cells = [by_value(column) if i < len(log.categorical) else by_size(numbers(column))
-                     for i, column in enumerate(columns)]  # fmt: skip
+            cells = [
+                by_value(column) if i < len(log.categorical) else by_size(numbers(column))
+                for i, column in enumerate(columns)
+            ]
             share, joint = _shares(given, [patterns, *cells], unit_of)
             surplus = given - share
-        return cls(
-            actions, action, before, unit_of, time, surplus, joint, supported, np.maximum(events, 1e-9)
-        )  # fmt: skip
+        return cls(actions, action, before, unit_of, time, surplus, joint, supported, np.maximum(events, 1e-9))
 
     @property
     def kept(self) -> bool:
@@ -204,8 +204,7 @@ def _unnamed(log: Log) -> list[str]:
         texts += [*history.columns, *history.names]
     named = {name for text in texts if text is not None for name in used(text, list(log.source.columns))}
     opaque = ("BLOB", "BIT")
-    return [name for name, kind in log.source.columns.items()
-            if name not in named and not kind.startswith(opaque)]  # fmt: skip
+    return [name for name, kind in log.source.columns.items() if name not in named and not kind.startswith(opaque)]
 
 
 def used(text: str, columns: list[str]) -> set[str]:
@@ -213,8 +212,10 @@ def used(text: str, columns: list[str]) -> set[str]:
     if text in columns:
         return {text}
     bare = re.sub(r"'(?:[^']|'')*'", "", text)
-    words = {(quoted_name or word).replace('""', '"').lower()
-             for quoted_name, word in re.findall(r'"((?:[^"]|"")+)"|(\w+)', bare)}  # fmt: skip
+    words = {
+        (quoted_name or word).replace('""', '"').lower()
+        for quoted_name, word in re.findall(r'"((?:[^"]|"")+)"|(\w+)', bare)
+    }
     return {name for name in columns if name.lower() in words}
 
 
@@ -232,8 +233,9 @@ def _cells(log: Log, names: list[str]) -> Iterator[tuple[_Spans, bool]]:
         read = ", ".join(_readings(f"c{j}", kind) for j, kind in enumerate(kinds))
         table = log.source.table(f"SELECT {read} FROM looked_at ORDER BY place")
         for j in range(len(part)):
-            yield _read({name[len(f"c{j}_") :]: table.column(name) for name in table.column_names
-                         if name.startswith(f"c{j}_")})  # fmt: skip
+            yield _read(
+                {name[len(f"c{j}_") :]: table.column(name) for name in table.column_names if name.startswith(f"c{j}_")}
+            )
 
 
 def _readings(column: str, kind: str) -> str:
@@ -310,8 +312,19 @@ def _driver(rows: _Rows, name: str, role: Role, spans: _Spans, tests: int) -> Dr
             off = np.bincount(of, e, len(names)) / count
             z = (off - e.mean()) * np.sqrt(count)
             high, low = int(z.argmax()), int(z.argmin())
-            found.append(Driver(name, role, float(rows.actions[k]), names[high], float(off[high]), names[low],
-                                float(-off[low]), strength, p_value))  # fmt: skip
+            found.append(
+                Driver(
+                    name,
+                    role,
+                    float(rows.actions[k]),
+                    names[high],
+                    float(off[high]),
+                    names[low],
+                    float(-off[low]),
+                    strength,
+                    p_value,
+                )
+            )
     return max(found, key=lambda each: (round(each.strength, 6), each.action), default=None)
 
 

@@ -53,9 +53,9 @@ class GivenAction:
 
 def half_width(arm: GivenAction, other: GivenAction) -> float:
     """Half the width of the interval of the difference of two means; 0 where all users are alike."""
-    error = math.hypot(*(
-        math.sqrt((mine.variance or its.variance) / mine.worth) for mine, its in ((arm, other), (other, arm))
-    ))  # fmt: skip
+    error = math.hypot(
+        *(math.sqrt((mine.variance or its.variance) / mine.worth) for mine, its in ((arm, other), (other, arm)))
+    )
     return student(quantile(0.5 + CONFIDENCE / 2), degrees(min(arm.worth, other.worth))) * error
 
 

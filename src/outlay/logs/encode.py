@@ -91,8 +91,9 @@ def _allocate(path: Path) -> None:
         with path.open("rb+") as file:
             os.posix_fallocate(file.fileno(), 0, path.stat().st_size)
     except OSError as error:
-        raise FolderError(f"cannot be written ({error.strerror}).", file=path,
-                          way_out="Free some space, or give another path.") from None  # fmt: skip
+        raise FolderError(
+            f"cannot be written ({error.strerror}).", file=path, way_out="Free some space, or give another path."
+        ) from None
 
 
 def write_roles(log: Log, table: str, actions: NDArray[np.float64], columns: Columns, tell: Counter) -> None:

@@ -57,9 +57,14 @@ class Credited:
     @property
     def words(self) -> str:
         """What became of them, in words."""
-        lost = [f"{count:,} {what}" for count, what in (
-            (self.unmatched, "match no row"), (self.late, "came later than log.delays says"),
-        ) if count]  # fmt: skip
+        lost = [
+            f"{count:,} {what}"
+            for count, what in (
+                (self.unmatched, "match no row"),
+                (self.late, "came later than log.delays says"),
+            )
+            if count
+        ]
         credited = self.events - self.unmatched - self.late
         where = "the user's latest row before them" if self.by_user else "the rows of their decisions"
         told = f"{credited:,} of {self.events:,} later outcomes (log.events) are credited to {where}"
@@ -99,8 +104,10 @@ def credit_events(
     names = ["reward", *(budget.name for budget in campaign.budgets)]
     columns = {name: "reward" if name == "reward" else f"cost{i - 1}" for i, name in enumerate(names)}
     counts, parts = np.zeros(3, np.int64), []
-    for table, outcomes in (("costs", [name for name in events.outcomes if name != "reward"]),
-                            ("rewards", [name for name in events.outcomes if name == "reward"])):  # fmt: skip
+    for table, outcomes in (
+        ("costs", [name for name in events.outcomes if name != "reward"]),
+        ("rewards", [name for name in events.outcomes if name == "reward"]),
+    ):
         if not outcomes:
             continue
         _match(source, campaign, events, file, table)
@@ -133,29 +140,52 @@ def _read_events(
     users = () if events.user is None else (events.user,)
     try:
         with open_source(
-            path, place, asked_by=campaign.path, threads=threads, memory=memory, users=users, query=events.query,
+            path,
+            place,
+            asked_by=campaign.path,
+            threads=threads,
+            memory=memory,
+            users=users,
+            query=events.query,
             called=str(events.source),
-        ) as source:  # fmt: skip
+        ) as source:
             if not source.run("SELECT 1 FROM log LIMIT 1"):
-                raise LogError("has no rows.", file=path, way_out="Leave log.events out of "
-                               f"{campaign.path} until later outcomes have come.")  # fmt: skip
+                raise LogError(
+                    "has no rows.",
+                    file=path,
+                    way_out=f"Leave log.events out of {campaign.path} until later outcomes have come.",
+                )
             time = source.term("log.events.time", events.time)
             if (time.type == "DATE") != dates:
                 kinds = ("dates", "numbers") if dates else ("numbers", "dates")
-                raise CampaignError(f"gives {kinds[1]}, and the times of the log are {kinds[0]}.", file=campaign.path,
-                                    where="log.events.time", way_out="Give both in the same unit.")  # fmt: skip
-            key = source.term(*(("log.events.user", events.user) if events.user is not None
-                                else ("log.events.decision", str(events.decision))))  # fmt: skip
-            values = [source.number(source.term(f"log.events.outcomes.{name}", text))
-                      for name, text in events.outcomes.items()]  # fmt: skip
+                raise CampaignError(
+                    f"gives {kinds[1]}, and the times of the log are {kinds[0]}.",
+                    file=campaign.path,
+                    where="log.events.time",
+                    way_out="Give both in the same unit.",
+                )
+            key = source.term(
+                *(
+                    ("log.events.user", events.user)
+                    if events.user is not None
+                    else ("log.events.decision", str(events.decision))
+                )
+            )
+            values = [
+                source.number(source.term(f"log.events.outcomes.{name}", text))
+                for name, text in events.outcomes.items()
+            ]
             listed = ", ".join(f"{sql} AS v{i}" for i, sql in enumerate(values))
             file = place / "credited.parquet"
-            source.run(f"COPY (SELECT {text_sql(key)} AS k, {time_sql(source, time)} AS t, {listed} FROM log_kept) "
-                       f"TO {literal(file)} (FORMAT parquet)")  # fmt: skip
+            source.run(
+                f"COPY (SELECT {text_sql(key)} AS k, {time_sql(source, time)} AS t, {listed} FROM log_kept) "
+                f"TO {literal(file)} (FORMAT parquet)"
+            )
     except LogError as error:
         way_out = (error.way_out or "").replace("log.source", "log.events.source")
-        raise LogError(error.found, file=error.file, where=error.where or "log.events.source",
-                       way_out=way_out) from None  # fmt: skip
+        raise LogError(
+            error.found, file=error.file, where=error.where or "log.events.source", way_out=way_out
+        ) from None
     return file
 
 
@@ -188,9 +218,12 @@ def _match(source: Source, campaign: Campaign, events: EventsSection, file: Path
 def _refuse_twice(source: Source, campaign: Campaign) -> None:
     twice = source.run("SELECT k, count(*) FROM recipients GROUP BY k HAVING count(*) > 1 ORDER BY k LIMIT 1")
     if twice:
-        raise LogError(f"{twice[0][1]} rows of the log have the decision {twice[0][0]!r}.", file=source.file,
-                       where="log.events.decision", way_out="Name a column that is different in every row, or give "
-                       f"user instead in {campaign.path}.")  # fmt: skip
+        raise LogError(
+            f"{twice[0][1]} rows of the log have the decision {twice[0][0]!r}.",
+            file=source.file,
+            where="log.events.decision",
+            way_out=f"Name a column that is different in every row, or give user instead in {campaign.path}.",
+        )
 
 
 def _counts(source: Source, table: str, place: dict[str, str], delays: dict[str, int]) -> Sequence[tuple[Any, ...]]:

@@ -73,8 +73,12 @@ def _copy_query(source: str, query: str, path: Path, tell: Tell) -> None:
         plain = pa.schema([pa.field(field.name, _plain_type(field, source)) for field in reader.schema])
         twice = sorted({name for name in plain.names if plain.names.count(name) > 1})
         if twice:
-            raise LogError(f"gives the column {twice[0]!r} more than once.", file=source, where="query",
-                           way_out="Name the columns apart: SELECT … AS …")  # fmt: skip
+            raise LogError(
+                f"gives the column {twice[0]!r} more than once.",
+                file=source,
+                where="query",
+                way_out="Name the columns apart: SELECT … AS …",
+            )
         with pq.ParquetWriter(path, plain, compression="zstd") as writer:
             for batch in reader:
                 columns = [_plain(column, type_) for column, type_ in zip(batch.columns, plain.types, strict=True)]
@@ -95,8 +99,12 @@ def _plain_type(field: Any, source: str) -> Any:
         precision, scale = _digits(int(told.get("POSTGRESQL:typmod", -1)))
         return pa.int64() if scale == 0 and precision <= EXACT else pa.float64()
     if kind == "money" or pa.types.is_interval(field.type) or pa.types.is_duration(field.type):
-        raise LogError(f"is of type {kind}, which no column of a log has.", file=source, where=f"column {field.name!r}",
-                       way_out=f"Make it a number in the query: {_number_of(kind, field.name)}.")  # fmt: skip
+        raise LogError(
+            f"is of type {kind}, which no column of a log has.",
+            file=source,
+            where=f"column {field.name!r}",
+            way_out=f"Make it a number in the query: {_number_of(kind, field.name)}.",
+        )
     if pa.types.is_list(field.type):
         return pa.list_(_plain_type(field.type.value_field, source))
     if isinstance(field.type, pa.BaseExtensionType):

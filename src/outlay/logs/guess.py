@@ -68,8 +68,9 @@ class _Guesser:
 
     def roles(self) -> GuessedRoles:
         """All of them."""
-        self._take("propensity", lambda c: c.is_number and (c.low or 0) > 0 and (c.high or 2) <= 1,
-                   "all values in (0, 1]")  # fmt: skip
+        self._take(
+            "propensity", lambda c: c.is_number and (c.low or 0) > 0 and (c.high or 2) <= 1, "all values in (0, 1]"
+        )
         self._take("forced", lambda c: c.is_number, "true where there was no choice")
         self._take("terminal", lambda c: c.is_number, "true in the last row of a user who left")
         self._take("eligible", lambda c: c.type == "LIST", "the actions allowed in the row")
@@ -166,8 +167,9 @@ class _Guesser:
             return _may_reward(column) and column.name not in self._since
 
         for names in ("reward", "money", "after"):
-            reward = self._take("reward", fits, "{0.low:g} to {0.high:g}", names=names,
-                                check="this is what you want more of")  # fmt: skip
+            reward = self._take(
+                "reward", fits, "{0.low:g} to {0.high:g}", names=names, check="this is what you want more of"
+            )
             if reward is not None:
                 return reward
         happened = {name for names in self._since.values() for name in names}

@@ -27,8 +27,12 @@ def feature_terms(source: Source, campaign: Campaign, history: History) -> list[
     """
     twice = set(history.names) & set(campaign.log.features.names)
     if twice:
-        raise CampaignError(f"makes a feature {min(twice)!r}, which log.features lists too.", file=campaign.path,
-                            where="log.history", way_out="Rename that feature, or leave it out.")  # fmt: skip
+        raise CampaignError(
+            f"makes a feature {min(twice)!r}, which log.features lists too.",
+            file=campaign.path,
+            where="log.history",
+            way_out="Rename that feature, or leave it out.",
+        )
     if campaign.log.history is not None and campaign.log.history.recorded:
         recorded_terms(source, history)
     key = "log.history.columns"

@@ -37,16 +37,18 @@ def time_sql(source: Source, term: Term) -> str:
         return f"CAST({term.sql} AS BIGINT)"
     if term.type == "VARCHAR":
         raise source.wrong_type(
-            term, "is text (VARCHAR); time is a whole number or a date.",
+            term,
+            "is text (VARCHAR); time is a whole number or a date.",
             f"Write {setting('time', f'cast({term.written} as date)')} for 2027-03-31, "
             f"{setting('time', f'cast(strptime({term.written}, {GERMAN}) as date)')} for 31.03.2027.",
-        )  # fmt: skip
+        )
     if term.type not in ("FLOAT", "DOUBLE", "DECIMAL"):
         raise source.wrong_type(
-            term, f"is of type {term.type}; time is a whole number or a date.",
+            term,
+            f"is of type {term.type}; time is a whole number or a date.",
             f"Write {setting('time', f'cast({term.written} as date)')}, or "
             f"{setting('time', f'cast({term.written} as integer)')}.",
-        )  # fmt: skip
+        )
     wrong = source.run(f"SELECT {term.sql} FROM log_kept WHERE {term.sql} != trunc({term.sql}) LIMIT 1")
     if wrong:
         raise source.wrong_type(
@@ -74,8 +76,9 @@ def action_sql(source: Source, term: Term, none: float | None) -> str:
     rows = source.run(f"SELECT DISTINCT {term.sql} AS v FROM log_kept WHERE v IS NOT NULL ORDER BY v LIMIT {MOST + 1}")
     texts = [str(text) for (text,) in rows]
     if len(texts) > MOST:
-        return source.number(term, f"{way_out}There are more than {MOST} different texts: group them by a CASE "
-                             "expression.")  # fmt: skip
+        return source.number(
+            term, f"{way_out}There are more than {MOST} different texts: group them by a CASE expression."
+        )
     line = setting("action", case_sql(term.written, amounts(texts, none)))
     nothing = next((text for text in texts if means_nothing(text)), None)
     also = ""

@@ -50,13 +50,19 @@ def complete(log: Log) -> int:
     if none is None:
         raise CampaignError(
             "log.complete = true adds days without an incentive, but no action is named for them.",
-            file=campaign.path, where="campaign.none", way_out="Add, as in: none = 0.0",
-        )  # fmt: skip
+            file=campaign.path,
+            where="campaign.none",
+            way_out="Add, as in: none = 0.0",
+        )
     end = f"CASE WHEN u.ended THEN u.last_time ELSE {last_time(log)} END"
     days, rows = run(f"SELECT sum({end} - u.first_time + 1), (SELECT count(*) FROM roles) FROM users u")[0]
     if days > MAX_GROWTH * rows:
-        raise LogError(f"completing {rows:,} rows to daily ones would make {days:,}.", file=log.source.file,
-                       where="log.complete", way_out="Check log.time: is its unit the day?")  # fmt: skip
+        raise LogError(
+            f"completing {rows:,} rows to daily ones would make {days:,}.",
+            file=log.source.file,
+            where="log.complete",
+            way_out="Check log.time: is its unit the day?",
+        )
     costs = ", ".join(f"CASE WHEN r.row IS NULL THEN 0 ELSE r.{name} END AS {name}" for name in log.costs)
     run(f"""
         CREATE OR REPLACE TABLE completed AS

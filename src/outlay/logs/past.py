@@ -70,14 +70,22 @@ class UserPast:
         """
         history, path = History.of(campaign), Path(path)
         if history is None:
-            raise LogError("is not needed: the policy looks at no past days.", file=path, where="history",
-                           way_out="Leave --history out.")  # fmt: skip
+            raise LogError(
+                "is not needed: the policy looks at no past days.",
+                file=path,
+                where="history",
+                way_out="Leave --history out.",
+            )
         if (path / MANIFEST).exists():
             return cls._of_data(history, path)
         log = campaign.log
         if log.events is not None:
-            raise LogError("is a log, and later outcomes are in a table of their own (log.events).", file=path,
-                           where="history", way_out="Give a DATA folder: outlay prepare credits them.")  # fmt: skip
+            raise LogError(
+                "is a log, and later outcomes are in a table of their own (log.events).",
+                file=path,
+                where="history",
+                way_out="Give a DATA folder: outlay prepare credits them.",
+            )
         with (
             tempfile.TemporaryDirectory(prefix="outlay-") as folder,
             open_source(path, Path(folder), where=log.where, users=(log.user,)) as source,
@@ -91,8 +99,7 @@ class UserPast:
         users = pa.chunked_array([part[0] for part in parts])
         time, *values = (np.concatenate(column) for column in list(zip(*parts, strict=True))[1:])
         if users.null_count or np.isnan(time).any():
-            raise LogError("has rows without a user or a time.", file=path, where="history",
-                           way_out="Leave them out.")  # fmt: skip
+            raise LogError("has rows without a user or a time.", file=path, where="history", way_out="Leave them out.")
         return cls._of_rows(history, users, time, np.stack(values, axis=1).astype(np.float32), path)
 
     @classmethod
@@ -105,19 +112,31 @@ class UserPast:
         again = (np.diff(rows.user) == 0) & (np.diff(rows.time) == 0)
         if again.any():
             name = coded.dictionary[int(rows.user[int(again.argmax())])].as_py()
-            raise LogError(f"{int(again.sum()):,} rows repeat a user and time, first of user {name!r}.", file=path,
-                           where="history", way_out="Keep one row per user and time.")  # fmt: skip
+            raise LogError(
+                f"{int(again.sum()):,} rows repeat a user and time, first of user {name!r}.",
+                file=path,
+                where="history",
+                way_out="Keep one row per user and time.",
+            )
         return cls(history, coded.dictionary, history.completed(rows, int(rows.time.max()) + 1), path)
 
     @classmethod
     def _of_data(cls, history: History, path: Path) -> UserPast:
         data = Transitions.open(path)
         if history.features:
-            raise LogError(f"is a DATA folder, which keeps no {history.features[0]!r} as it was logged.", file=path,
-                           where="history", way_out="Give the log itself.")  # fmt: skip
+            raise LogError(
+                f"is a DATA folder, which keeps no {history.features[0]!r} as it was logged.",
+                file=path,
+                where="history",
+                way_out="Give the log itself.",
+            )
         if not (path / RECENT).exists() and (data.manifest.get("ripeness") or {}).get("left_out"):
-            raise LogError("is a DATA folder, which lacks the days that were not ripe (log.delays).", file=path,
-                           where="history", way_out="Give the log itself.")  # fmt: skip
+            raise LogError(
+                "is a DATA folder, which lacks the days that were not ripe (log.delays).",
+                file=path,
+                where="history",
+                way_out="Give the log itself.",
+            )
         values = logged_values(data, history.columns, slice(None))
         user = np.asarray(data.user, np.int64)
         time = data.first_times()[user] + data.day
@@ -127,9 +146,12 @@ class UserPast:
         late = np.stack([recent.column(f"v{c}").to_numpy() for c in range(len(history.columns))], axis=1)
         names = pa.chunked_array([data.user_ids().take(pa.array(user)), *recent.column("u").chunks])
         return cls._of_rows(
-            history, names, np.concatenate([time, recent.column("t").to_numpy()]),
-            np.concatenate([values, late.astype(np.float32)]), path,
-        )  # fmt: skip
+            history,
+            names,
+            np.concatenate([time, recent.column("t").to_numpy()]),
+            np.concatenate([values, late.astype(np.float32)]),
+            path,
+        )
 
     @cached_property
     def next_time(self) -> int:
@@ -166,8 +188,11 @@ def write_recent(log: Log, history: History, actions: NDArray[np.float64], folde
     query = _query(source, log.campaign, history, actions, COLLECTED)
     outcomes = {"reward": "reward"} | {budget.name: f"cost{j}" for j, budget in enumerate(log.campaign.budgets)}
     if log.credited is not None:
-        added = ", ".join(f"r.v{i} + coalesce(c.{outcomes[name]}, 0) AS v{i}"
-                          for i, name in enumerate(history.columns) if name in outcomes)  # fmt: skip
+        added = ", ".join(
+            f"r.v{i} + coalesce(c.{outcomes[name]}, 0) AS v{i}"
+            for i, name in enumerate(history.columns)
+            if name in outcomes
+        )
         query = f"""SELECT r.* {f"REPLACE ({added})" if added else ""} FROM ({query}) r
             LEFT JOIN {CREDITS} c ON r.u = c."user" AND r.t = c."time" """
     known = f"SELECT * FROM ({query}) WHERE u IS NOT NULL AND t > {ripeness.last}"
@@ -206,7 +231,9 @@ def _days(time: Any, file: Path) -> NDArray[np.int64]:
     if not pa.types.is_integer(time.type) or time.null_count:
         raise LogError(
             f"the time to decide for is of type {time.type}{', and missing in some rows' * bool(time.null_count)}; a "
-            "whole number or a date is expected in every row.", file=file, where="log.time",
+            "whole number or a date is expected in every row.",
+            file=file,
+            where="log.time",
             way_out="Fix it, or leave the column out: decisions are then for the day after the last of --history.",
-        )  # fmt: skip
+        )
     return np.asarray(time.cast(pa.int64()))

@@ -99,9 +99,11 @@ def _batches(path: Path, file: Any, columns: list[str]) -> Iterator[Any]:
 
 def _unreadable(path: Path, error: Exception) -> LogError:
     return LogError(
-        f"cannot be read as Parquet ({str(error).rstrip('.')}).", file=path, where="policy",
+        f"cannot be read as Parquet ({str(error).rstrip('.')}).",
+        file=path,
+        where="policy",
         way_out="Give a Parquet table: user, time, then a column of probabilities for each action.",
-    )  # fmt: skip
+    )
 
 
 def _names(text: str, otherwise: str) -> tuple[str, ...]:
@@ -114,9 +116,11 @@ def _columns(path: Path, schema: Any, names: list[tuple[str, ...]], actions: Arr
     if len(schema.names) < 2 or any(name not in allowed for name, allowed in zip(schema.names, names, strict=False)):
         raise LogError(
             f"its first two columns are {', '.join(map(repr, schema.names[:2])) or 'absent'}; "
-            f"expected: {', '.join(repr(allowed[0]) for allowed in names)}.", file=path, where="policy",
+            f"expected: {', '.join(repr(allowed[0]) for allowed in names)}.",
+            file=path,
+            where="policy",
             way_out="Name them as log.user and log.time in the campaign file.",
-        )  # fmt: skip
+        )
     given: dict[float, str] = {}
     for name in schema.names[2:]:
         try:
@@ -126,19 +130,27 @@ def _columns(path: Path, schema: Any, names: list[tuple[str, ...]], actions: Arr
         value = nearest_amounts([value], actions).get(value, value)
         if value not in actions:
             raise LogError(
-                f"is not an action of this log ({_listed(actions)}).", file=path, where=f"column {name!r}",
+                f"is not an action of this log ({_listed(actions)}).",
+                file=path,
+                where=f"column {name!r}",
                 way_out="Name each column of probabilities by the value given, and leave out other columns.",
-            )  # fmt: skip
+            )
         if value in given:
-            raise LogError(f"is the same action as column {given[value]!r}.", file=path, where=f"column {name!r}",
-                           way_out="Keep one column for each action.")  # fmt: skip
+            raise LogError(
+                f"is the same action as column {given[value]!r}.",
+                file=path,
+                where=f"column {name!r}",
+                way_out="Keep one column for each action.",
+            )
         given[value] = name
     absent = [value for value in actions if value not in given]
     if absent:
         raise LogError(
-            f"has no column for {_listed(np.array(absent))}.", file=path, where="policy",
+            f"has no column for {_listed(np.array(absent))}.",
+            file=path,
+            where="policy",
             way_out="Add it, with 0 where it is never given.",
-        )  # fmt: skip
+        )
     return [given[value] for value in actions]
 
 
@@ -175,23 +187,33 @@ def _times(path: Path, column: Any, name: str, dates: bool) -> NDArray[np.int64]
             whole_times: NDArray[np.int64] = number.astype(np.int64)
             return whole_times
     wanted = "dates" if dates else "whole numbers"
-    raise LogError(f"is of type {column.type}; times of this log are {wanted}.", file=path, where=f"column {name!r}",
-                   way_out=f"Give {wanted}, as in the log.")  # fmt: skip
+    raise LogError(
+        f"is of type {column.type}; times of this log are {wanted}.",
+        file=path,
+        where=f"column {name!r}",
+        way_out=f"Give {wanted}, as in the log.",
+    )
 
 
 def _numbers(path: Path, column: Any, name: str, first: int) -> Array:
     if not (pa.types.is_floating(column.type) or pa.types.is_integer(column.type) or pa.types.is_decimal(column.type)):
-        raise LogError(f"is of type {column.type}; probabilities are expected.", file=path, where=f"column {name!r}",
-                       way_out="Give numbers from 0 to 1.")  # fmt: skip
+        raise LogError(
+            f"is of type {column.type}; probabilities are expected.",
+            file=path,
+            where=f"column {name!r}",
+            way_out="Give numbers from 0 to 1.",
+        )
     number = np.asarray(column.cast(pa.float64()).to_numpy(zero_copy_only=False), np.float64)
     wrong = ~((number >= 0) & (number <= 1 + ROUNDING))
     if wrong.any():
         at = int(wrong.argmax())
         value = "missing" if np.isnan(number[at]) else f"{number[at]:g}"
         raise LogError(
-            f"is {value} in row {first + at + 1} ({wrong.sum():,} such rows at least).", file=path,
-            where=f"column {name!r}", way_out="Give a probability from 0 to 1 in every row.",
-        )  # fmt: skip
+            f"is {value} in row {first + at + 1} ({wrong.sum():,} such rows at least).",
+            file=path,
+            where=f"column {name!r}",
+            way_out="Give a probability from 0 to 1 in every row.",
+        )
     return number
 
 
@@ -210,17 +232,22 @@ def _check(path: Path, data: Transitions, rows: NDArray[np.int64], found: Array,
     for wrong, words, way_out in (
         (met > 1, lambda _: "has more than one row", "Keep one row for each user and time."),
         (free & (met == 0), lambda _: "has no row", "Give a row for every row of the log with a choice."),
-        (free & (np.abs(total - 1) > ROUNDING), lambda at: f"has probabilities that sum to {total[at]:.6g}",
-         "Make them sum to 1."),
+        (
+            free & (np.abs(total - 1) > ROUNDING),
+            lambda at: f"has probabilities that sum to {total[at]:.6g}",
+            "Make them sum to 1.",
+        ),
         (beyond, not_allowed, "Choose among the eligible actions of each row."),
-    ):  # fmt: skip
+    ):
         if not wrong.any():
             continue
         at = int(wrong.argmax())
         raise LogError(
             f"{words(at)} for {_named(data, int(rows[at]))} ({wrong.sum():,} of the {len(rows):,} rows looked at).",
-            file=path, where="policy", way_out=way_out,
-        )  # fmt: skip
+            file=path,
+            where="policy",
+            way_out=way_out,
+        )
 
 
 def _named(data: Transitions, row: int) -> str:

@@ -193,8 +193,18 @@ def _too_rare(sums: dict[_Key, list[float]], *, one: bool) -> list[Claim]:
             if p < 1 and given < p * could:
                 # As far out as a normal has the tail that the binomial has; beyond a float's tails it is far enough.
                 z = -min(float(stats.norm.isf(stats.binom.cdf(given, could, p))), FARTHEST)
-                found.append(Claim(action, place, int(could), int(given), p * could, z,
-                                   given < (1 - MATTERS) * p * could, plain=True))  # fmt: skip
+                found.append(
+                    Claim(
+                        action,
+                        place,
+                        int(could),
+                        int(given),
+                        p * could,
+                        z,
+                        given < (1 - MATTERS) * p * could,
+                        plain=True,
+                    )
+                )
     return found
 
 

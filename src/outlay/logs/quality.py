@@ -83,8 +83,15 @@ def inspect(log: Log) -> Facts:
     findings += log.ripeness.findings() if log.ripeness else []
     findings += log.credited.findings() if log.credited else []
     if choices == 0:
-        findings.append(Finding("error", "log.forced", "every row is forced, so there was no choice to learn from.",
-                                "Fix log.forced: it marks rows where there was no choice.", rows))  # fmt: skip
+        findings.append(
+            Finding(
+                "error",
+                "log.forced",
+                "every row is forced, so there was no choice to learn from.",
+                "Fix log.forced: it marks rows where there was no choice.",
+                rows,
+            )
+        )
     duplicates = 0
     if users:
         duplicates = int(run("SELECT count(*) FROM links WHERE gap = 0")[0][0])
@@ -97,20 +104,32 @@ def inspect(log: Log) -> Facts:
         findings += _leaks(log, weighable=held is not None)
     findings.sort(key=lambda finding: LEVELS.index(finding.level))
     return Facts(
-        rows=rows, users=users, choices=choices, first_time=int(first or 0), last_time=int(last or 0),
-        actions=tuple(actions), missing=missing, duplicates=duplicates, propensities=held,
+        rows=rows,
+        users=users,
+        choices=choices,
+        first_time=int(first or 0),
+        last_time=int(last or 0),
+        actions=tuple(actions),
+        missing=missing,
+        duplicates=duplicates,
+        propensities=held,
         findings=tuple(findings),
-    )  # fmt: skip
+    )
 
 
 def _leaks(log: Log, *, weighable: bool) -> list[Finding]:
     """Features that are only known after the decision."""
     return [
-        Finding("error", f"log.features, {leak.feature}", f"{leak.words}.",
-                "Leave it out, or take its value of the day before. If it is known before the decision all the same, "
-                f"say so under [log.features]: known_before = [{json.dumps(leak.feature)}].", leak.rows)
+        Finding(
+            "error",
+            f"log.features, {leak.feature}",
+            f"{leak.words}.",
+            "Leave it out, or take its value of the day before. If it is known before the decision all the same, "
+            f"say so under [log.features]: known_before = [{json.dumps(leak.feature)}].",
+            leak.rows,
+        )
         for leak in leaks(log, weighable=weighable)
-    ]  # fmt: skip
+    ]
 
 
 def refuse(campaign: Campaign, facts: Facts) -> None:
@@ -148,29 +167,49 @@ def _values(log: Log, missing: dict[str, int]) -> list[Finding]:
     for name, count in missing.items():
         if count and name in keys:
             place = _first(log, f"{columns.get(name, name)} IS NULL")
-            findings.append(Finding("error", keys[name], f"{name} is missing or NaN in {count:,} rows, {place}.",
-                                    f"Fix them, or leave these rows out: {_leave_out(log, name)}.", count))  # fmt: skip
+            findings.append(
+                Finding(
+                    "error",
+                    keys[name],
+                    f"{name} is missing or NaN in {count:,} rows, {place}.",
+                    f"Fix them, or leave these rows out: {_leave_out(log, name)}.",
+                    count,
+                )
+            )
     wrong = [("log.reward", "reward", "isinf(reward)", "reward is infinite", drop)]
-    wrong += [(f"budget {b.name}.cost", c, f"isinf({c})", f"cost of {b.name} is infinite", drop)
-              for b, c in zip(log.campaign.budgets, log.costs, strict=True)]  # fmt: skip
+    wrong += [
+        (f"budget {b.name}.cost", c, f"isinf({c})", f"cost of {b.name} is infinite", drop)
+        for b, c in zip(log.campaign.budgets, log.costs, strict=True)
+    ]
     unit = "Is it a number that stands for something else? Else give it in a larger unit."
     amounts = {"log.action": ("action", "action"), "log.reward": ("reward", "reward")} | {
         f"budget {b.name}.cost": (c, f"cost of {b.name}") for b, c in zip(log.campaign.budgets, log.costs, strict=True)
     }
-    wrong += [(key, c, f"abs({c}) > {LARGEST} AND NOT isinf({c})", f"{name} is beyond {LARGEST:g}", unit)
-              for key, (c, name) in amounts.items()]  # fmt: skip
+    wrong += [
+        (key, c, f"abs({c}) > {LARGEST} AND NOT isinf({c})", f"{name} is beyond {LARGEST:g}", unit)
+        for key, (c, name) in amounts.items()
+    ]
     if log.campaign.log.propensity:
         way_out = "Give the probability of the action in the row; mark rows without a choice with log.forced."
         for name, condition in {
-            "missing": "propensity IS NULL", "negative": "propensity < 0", "0": "propensity = 0",
+            "missing": "propensity IS NULL",
+            "negative": "propensity < 0",
+            "0": "propensity = 0",
             "above 1": "propensity > 1",
-        }.items():  # fmt: skip
+        }.items():
             text = f"propensity is {name} (expected: in (0, 1], the chance of the action given)"
             wrong.append(("log.propensity", "propensity", f"{log.choice} AND {condition}", text, way_out))
     if log.campaign.log.eligible:
         condition = f"{log.choice} AND eligible IS NOT NULL AND NOT list_contains(eligible, action)"
-        wrong.append(("log.eligible", "action", condition, "the action given is not among the eligible ones",
-                      "Fix the list, or mark these rows with log.forced."))  # fmt: skip
+        wrong.append(
+            (
+                "log.eligible",
+                "action",
+                condition,
+                "the action given is not among the eligible ones",
+                "Fix the list, or mark these rows with log.forced.",
+            )
+        )
     counts = log.source.run("SELECT " + ", ".join(f"count(*) FILTER ({w[2]})" for w in wrong) + " FROM roles")[0]
     for (key, column, condition, text, way_out), count in zip(wrong, counts, strict=True):
         if count:
@@ -178,8 +217,15 @@ def _values(log: Log, missing: dict[str, int]) -> list[Finding]:
             findings.append(Finding("error", key, f"{text} in {count:,} rows, {place}.", way_out, int(count)))
     if missing.get("eligible"):
         count = missing["eligible"]
-        findings.append(Finding("note", "log.eligible", f"the list is missing in {count:,} rows with a choice; every "
-                                "action counts as allowed there.", "", count))  # fmt: skip
+        findings.append(
+            Finding(
+                "note",
+                "log.eligible",
+                f"the list is missing in {count:,} rows with a choice; every action counts as allowed there.",
+                "",
+                count,
+            )
+        )
     return findings
 
 
@@ -200,10 +246,16 @@ def _reserves(log: Log, actions: list[Action]) -> list[Finding]:
             f"OR count({reserve}) < count(*))"
         )[0]
         if differ:
-            findings.append(Finding("warning", key, f"{budget.reserve} is not told by the action alone: {differ:,} "
-                                    "actions have several values, or none. Nothing is certified by it.",
-                                    "Give the largest cost of each action, by the action and constants.",
-                                    int(differ)))  # fmt: skip
+            findings.append(
+                Finding(
+                    "warning",
+                    key,
+                    f"{budget.reserve} is not told by the action alone: {differ:,} "
+                    "actions have several values, or none. Nothing is certified by it.",
+                    "Give the largest cost of each action, by the action and constants.",
+                    int(differ),
+                )
+            )
         if budget.sign < 0 and not money:
             continue
         above = f"{cost} > {reserve} + {ROUNDING} * abs({reserve})"
@@ -211,11 +263,17 @@ def _reserves(log: Log, actions: list[Action]) -> list[Finding]:
             f"SELECT count(*) FILTER ({above}), count(*) FILTER ({above} AND action <> {none!r}) FROM roles"
         )[0]
         if count:
-            findings.append(Finding("error" if money and offered else "warning", key,
-                                    f"{budget.reserve} is not the largest cost: {count:,} rows cost more, "
-                                    f"{_first(log, above, cost)}. It is not believed, so nothing is certified by it, "
-                                    "and a server that sets it aside may pay more.",
-                                    TOO_LOW, int(count)))  # fmt: skip
+            findings.append(
+                Finding(
+                    "error" if money and offered else "warning",
+                    key,
+                    f"{budget.reserve} is not the largest cost: {count:,} rows cost more, "
+                    f"{_first(log, above, cost)}. It is not believed, so nothing is certified by it, "
+                    "and a server that sets it aside may pay more.",
+                    TOO_LOW,
+                    int(count),
+                )
+            )
     return findings
 
 
@@ -236,8 +294,12 @@ def _leave_out(log: Log, name: str) -> str:
 
 
 def _text(log: Log, name: str) -> str:
-    texts = {"user": log.campaign.log.user, "time": log.campaign.log.time, "action": log.campaign.log.action,
-             "reward": log.campaign.log.reward}  # fmt: skip
+    texts = {
+        "user": log.campaign.log.user,
+        "time": log.campaign.log.time,
+        "action": log.campaign.log.action,
+        "reward": log.campaign.log.reward,
+    }
     return texts.get(name) or next(b.cost for b in log.campaign.budgets if name == f"cost of {b.name}")
 
 
@@ -280,24 +342,50 @@ def _actions(log: Log) -> tuple[list[Action], list[Finding]]:
     none = log.campaign.meta.none
     if log.campaign.log.complete and none is not None and none not in {action.value for action in seen}:
         if listed is not None:
-            findings.append(Finding("error", "campaign.none", f"is {none:g}, which is not in log.actions; missing days "
-                                    "get it (complete = true).", "Add it to log.actions.", 0))  # fmt: skip
+            findings.append(
+                Finding(
+                    "error",
+                    "campaign.none",
+                    f"is {none:g}, which is not in log.actions; missing days get it (complete = true).",
+                    "Add it to log.actions.",
+                    0,
+                )
+            )
         seen.append(Action(none, 0, 0, None))
     chosen = [action for action in seen if action.choices]
     if len(chosen) == 1:
-        findings.append(Finding("error", "log.action", f"every row with a choice has the same action, "
-                                f"{chosen[0].value:g}; there is nothing to compare.", "Give a log in which at "
-                                "least two actions were given.", chosen[0].choices))  # fmt: skip
+        findings.append(
+            Finding(
+                "error",
+                "log.action",
+                f"every row with a choice has the same action, {chosen[0].value:g}; there is nothing to compare.",
+                "Give a log in which at least two actions were given.",
+                chosen[0].choices,
+            )
+        )
     findings += [
-        Finding("warning", "log.action", f"action {action.value:g} was never given where there was a choice: the log "
-                "says nothing about it.", "Take it out of log.actions, or leave its rows out.", action.count)
-        for action in seen if not action.choices and chosen
-    ]  # fmt: skip
+        Finding(
+            "warning",
+            "log.action",
+            f"action {action.value:g} was never given where there was a choice: the log says nothing about it.",
+            "Take it out of log.actions, or leave its rows out.",
+            action.count,
+        )
+        for action in seen
+        if not action.choices and chosen
+    ]
     known = {action.value for action in seen}
     for value in log.campaign.log.contrast or ():
         if value not in known:
-            findings.append(Finding("error", "log.contrast", f"names {value:g}, which is not an action of the log.",
-                                    f"Actions: {', '.join(exactly(v) for v in sorted(known))}.", 0))  # fmt: skip
+            findings.append(
+                Finding(
+                    "error",
+                    "log.contrast",
+                    f"names {value:g}, which is not an action of the log.",
+                    f"Actions: {', '.join(exactly(v) for v in sorted(known))}.",
+                    0,
+                )
+            )
     return sorted(seen, key=lambda action: action.value), findings
 
 
@@ -306,23 +394,40 @@ def _links(log: Log, duplicates: int) -> list[Finding]:
     if duplicates:
         row = log.source.run("SELECT min(next_row) FROM links WHERE gap = 0")[0][0]
         place = _first(log, f"row = {row}")
-        findings.append(Finding("error", "log.user, log.time", f"{duplicates:,} rows repeat a user and time, {place}.",
-                                "Keep one row per user and time: aggregate them, or filter with log.where.",
-                                duplicates))  # fmt: skip
+        findings.append(
+            Finding(
+                "error",
+                "log.user, log.time",
+                f"{duplicates:,} rows repeat a user and time, {place}.",
+                "Keep one row per user and time: aggregate them, or filter with log.where.",
+                duplicates,
+            )
+        )
     after = int(log.source.run("SELECT count(*) FROM links WHERE terminal AND next_row IS NOT NULL")[0][0])
     if after:
         row = log.source.run("SELECT min(row) FROM links WHERE terminal AND next_row IS NOT NULL")[0][0]
-        findings.append(Finding("error", "log.terminal", f"{after:,} terminal rows are followed by a later row of "
-                                f"their user, {_first(log, f'row = {row}')}.", "A user ends only once: fix "
-                                "log.terminal.", after))  # fmt: skip
+        findings.append(
+            Finding(
+                "error",
+                "log.terminal",
+                f"{after:,} terminal rows are followed by a later row of their user, {_first(log, f'row = {row}')}.",
+                "A user ends only once: fix log.terminal.",
+                after,
+            )
+        )
     follows = log.source.run("SELECT count(*) FILTER (next_row IS NOT NULL OR terminal) FROM links")[0][0]
     if not follows and (discount := log.campaign.meta.discount) > 0:
-        findings.append(Finding(
-            "warning", "campaign.discount", f"is {discount:g}, so what follows a decision counts, but no user has a "
-            "second row and no row is terminal: nothing can be learned or measured.",
-            "Write discount = 0 under [campaign] if each row stands for itself, or terminal = "
-            "\"true\" under [log] if each row is the end of its user's story.", 0,
-        ))  # fmt: skip
+        findings.append(
+            Finding(
+                "warning",
+                "campaign.discount",
+                f"is {discount:g}, so what follows a decision counts, but no user has a "
+                "second row and no row is terminal: nothing can be learned or measured.",
+                "Write discount = 0 under [campaign] if each row stands for itself, or terminal = "
+                '"true" under [log] if each row is the end of its user\'s story.',
+                0,
+            )
+        )
     return findings
 
 
@@ -339,16 +444,20 @@ def _gaps(log: Log, users: int) -> list[Finding]:
     if (high is None or low == high) and not left:
         return []
     share = float(after + (inside if low != high else 0)) / float(window)
-    absent = f"{share:.1%} of the users' days have no row: {wide or 0:,} gaps between rows are longer than 1 (the " \
-             f"longest {high or 0}), and {left:,} of {users:,} users have no row on the log's last days"  # fmt: skip
+    absent = (
+        f"{share:.1%} of the users' days have no row: {wide or 0:,} gaps between rows are longer than 1 (the "
+        f"longest {high or 0}), and {left:,} of {users:,} users have no row on the log's last days"
+    )
     count = int(wide or 0) + int(left)
     settings, discount = log.campaign.log, log.campaign.meta.discount
     if settings.complete:
         return [Finding("note", "log.complete", f"{absent}; missing days are filled in.", "", count)]
     unsaid = settings.complete is None and settings.terminal is None and discount > 0
     if unsaid and share >= ABSENT:
-        message = f"{absent}. If users have rows only on days when they came, their absence is information, and " \
-                  "without it long-term values come out too high."  # fmt: skip
+        message = (
+            f"{absent}. If users have rows only on days when they came, their absence is information, and "
+            "without it long-term values come out too high."
+        )
         way_out = (
             "Write complete = true under [log] (adds the missing days, with no incentive and no reward), or "
             "complete = false if the gaps say nothing, or name the last row of those who left with terminal."
@@ -360,13 +469,20 @@ def _gaps(log: Log, users: int) -> list[Finding]:
 
 
 def _segments(log: Log) -> list[Finding]:
-    count = int(log.source.run(
-        "SELECT count(DISTINCT segment) FROM roles WHERE row IN (SELECT first_row FROM users)"
-    )[0][0])  # fmt: skip
+    count = int(
+        log.source.run("SELECT count(DISTINCT segment) FROM roles WHERE row IN (SELECT first_row FROM users)")[0][0]
+    )
     if count <= MAX_SEGMENTS:
         return []
-    return [Finding("error", "log.segment", f"makes {count:,} segments; tables have room for {MAX_SEGMENTS}.",
-                    "Give an expression with fewer values.", count)]  # fmt: skip
+    return [
+        Finding(
+            "error",
+            "log.segment",
+            f"makes {count:,} segments; tables have room for {MAX_SEGMENTS}.",
+            "Give an expression with fewer values.",
+            count,
+        )
+    ]
 
 
 def _can_be_held(findings: list[Finding], actions: list[Action]) -> bool:
@@ -382,14 +498,31 @@ def _propensities(held: Claims, choices: int) -> list[Finding]:
         "neither log.where nor log.segment depend on the action given. "
     )
     if held.certain:
-        return [Finding("error", "log.propensity", "is 1 in every row with a choice, so by its own word the log never "
-                        "had one.", way_out + "Or leave the key out.", choices)]  # fmt: skip
+        return [
+            Finding(
+                "error",
+                "log.propensity",
+                "is 1 in every row with a choice, so by its own word the log never had one.",
+                way_out + "Or leave the key out.",
+                choices,
+            )
+        ]
     if held.refused:
         message = f"the propensities contradict the log: {held}."
-        return [Finding("error", "log.propensity", message, way_out + "Or leave the key out: the chances are then "
-                        "fitted to the log.", len(held.contradicted))]  # fmt: skip
+        return [
+            Finding(
+                "error",
+                "log.propensity",
+                message,
+                way_out + "Or leave the key out: the chances are then fitted to the log.",
+                len(held.contradicted),
+            )
+        ]
     if held.contradicted:
         message = f"the propensities are a little off, beyond chance: {held}."
-        return [Finding("warning", "log.propensity", message, "If they are rounded, give more digits.",
-                        len(held.contradicted))]  # fmt: skip
+        return [
+            Finding(
+                "warning", "log.propensity", message, "If they are rounded, give more digits.", len(held.contradicted)
+            )
+        ]
     return []

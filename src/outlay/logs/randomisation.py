@@ -85,10 +85,16 @@ def overlap(log: Log, facts: Facts) -> list[Overlap]:
     for action in facts.actions:
         shares = {name: found.get(action.value, 0) / sum(found.values()) for name, found in counts.items()}
         segment = min(shares, key=lambda name: shares[name], default="all")
-        result.append(Overlap(
-            action.value, action.choices / max(facts.choices, 1), shares.get(segment, 0.0), segment,
-            action.least_propensity, claims[action.value].z if action.value in claims else None,
-        ))  # fmt: skip
+        result.append(
+            Overlap(
+                action.value,
+                action.choices / max(facts.choices, 1),
+                shares.get(segment, 0.0),
+                segment,
+                action.least_propensity,
+                claims[action.value].z if action.value in claims else None,
+            )
+        )
     return result
 
 
@@ -130,9 +136,10 @@ def _by_features(log: Log, facts: Facts, overlaps: list[Overlap]) -> Randomisati
     degree = "strongly" if real[0].strength >= STRONG else "weakly"
     verdict = f"The action depends {degree} on what was known before: {named} (0: not at all, 1: wholly)."
     verdict += (
-        " The stated propensities do not vary with it, so they cannot be right." if stated
+        " The stated propensities do not vary with it, so they cannot be right."
+        if stated
         else " It was not randomised over all rows: effects below mix cause and choice."
-    )  # fmt: skip
+    )
     return Randomisation(False, verdict, stated, dependences)
 
 

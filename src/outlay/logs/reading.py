@@ -81,8 +81,11 @@ def check_endings(files: Sequence[str], path: str | Path) -> None:
     """Raise LogError unless the files of a source are all Parquet or all CSV by their extension."""
     kinds = {next((kind for kind in (PARQUET, CSV) if name.lower().endswith(kind)), None) for name in files}
     if None in kinds or len(kinds) > 1:
-        raise LogError("is not Parquet or CSV by its extension.", file=path,
-                       way_out=f"Known extensions, one kind for all files: {', '.join(PARQUET + CSV)}.")  # fmt: skip
+        raise LogError(
+            "is not Parquet or CSV by its extension.",
+            file=path,
+            way_out=f"Known extensions, one kind for all files: {', '.join(PARQUET + CSV)}.",
+        )
 
 
 def make_log_view(

@@ -54,17 +54,23 @@ class Ripeness:
         share = f"{self.left_out:,} rows ({self.left_out / self.rows:.1%})"
         if not self.longest:
             return f"{share} are later than log.as_of: left out"
-        return (f"{share} of the last {self.longest} {'day is' if self.longest == 1 else 'days are'} not ripe, since "
-                "their outcomes can still come: left out")  # fmt: skip
+        return (
+            f"{share} of the last {self.longest} {'day is' if self.longest == 1 else 'days are'} not ripe, since "
+            "their outcomes can still come: left out"
+        )
 
     def findings(self) -> list[Finding]:
         """What `check` says of it."""
         if not self.left_out:
             return []
-        level, way_out = ("note", "") if self.left_out <= MUCH * self.rows else (
-            "warning", "Collect outcomes for longer and say until when (log.as_of), or give a longer log.")  # fmt: skip
-        return [Finding("note" if level == "note" else "warning", "log.delays", f"{self.words}.", way_out,
-                        self.left_out)]  # fmt: skip
+        level, way_out = (
+            ("note", "")
+            if self.left_out <= MUCH * self.rows
+            else ("warning", "Collect outcomes for longer and say until when (log.as_of), or give a longer log.")
+        )
+        return [
+            Finding("note" if level == "note" else "warning", "log.delays", f"{self.words}.", way_out, self.left_out)
+        ]
 
 
 def keep_ripe(
@@ -92,9 +98,12 @@ def keep_ripe(
     collected = int(last) if until is None else max(int(last), until)
     as_of = collected if log.as_of is None else _as_number(campaign, dates=dates)
     if as_of < first:
-        raise LogError(f"is {shown(as_of, dates=dates)}, and the first row of the log is of "
-                       f"{shown(int(first), dates=dates)}.", file=source.file, where="log.as_of",
-                       way_out="Give the last time up to which outcomes were collected.")  # fmt: skip
+        raise LogError(
+            f"is {shown(as_of, dates=dates)}, and the first row of the log is of {shown(int(first), dates=dates)}.",
+            file=source.file,
+            where="log.as_of",
+            way_out="Give the last time up to which outcomes were collected.",
+        )
     ripe = as_of - log.longest_delay
     [(late,)] = source.run(f"SELECT count(*) FROM log_kept WHERE {time} > {ripe}")
     found = Ripeness(log.longest_delay, as_of, int(rows), int(late))
@@ -102,9 +111,10 @@ def keep_ripe(
         raise LogError(
             f"no row is ripe: outcomes come up to {log.longest_delay} days later (log.delays) and were collected until "
             f"{shown(as_of, dates=dates)}, which is {counted_days(as_of - int(first))} after the first row.",
-            file=source.file, where="log.delays",
+            file=source.file,
+            where="log.delays",
             way_out="Give a longer log, or collect outcomes for longer and say until when (log.as_of).",
-        )  # fmt: skip
+        )
     source.run(f"ALTER VIEW log_kept RENAME TO {COLLECTED}")
     source.run(f"CREATE VIEW log_kept AS SELECT * FROM {COLLECTED} WHERE NOT coalesce({time} > {ripe}, false)")
     return found
@@ -121,6 +131,10 @@ def _as_number(campaign: Campaign, *, dates: bool) -> int:
         return (as_of - EPOCH).days
     if dates or not isinstance(as_of, int):
         wanted, found = ("a date, as 2027-03-31", "a number") if dates else ("a whole number", "a date")
-        raise CampaignError(f"is {found}, {as_of}; the times of the log are {'dates' if dates else 'numbers'}.",
-                            file=campaign.path, where="log.as_of", way_out=f"Give {wanted}.")  # fmt: skip
+        raise CampaignError(
+            f"is {found}, {as_of}; the times of the log are {'dates' if dates else 'numbers'}.",
+            file=campaign.path,
+            where="log.as_of",
+            way_out=f"Give {wanted}.",
+        )
     return as_of

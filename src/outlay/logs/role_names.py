@@ -15,10 +15,10 @@ AFTER = (
 IDENTIFIER = r"(^|_)(id|key|uuid|code|number)$"
 NAMES = {
     "user": r"(^|_)(user|customer|kunde|client|member|household|player|person|account|subscriber|rider|visitor)s?"
-            r"(_?(id|no|key))?$",
+    r"(_?(id|no|key))?$",
     "time": r"^(day|date|datum|tag|dt|period|week|month|time|ts|timestamp|t|event_date|\w+_(day|date))$",
     "action": r"(^|_)(action|treatment|treated|coupons?|incentive|offer|discount|bonus|promo|promotion|voucher|arm|"
-              r"ratio|gift|message|nudge|rabatt|gutschein)(_|$)",
+    r"ratio|gift|message|nudge|rabatt|gutschein)(_|$)",
     "arm": r"(^|_)(variant|version|group|campaign|segment|cell|condition|experiment|test)(_|$)",
     "propensity": r"^(p|prob|probability|propensity|pscore|action_prob|\w+_propensity)$",
     "reward": r"(^|_)(reward|active|outcome|converted|conversion|orders?|purchases?|purchased|visits?|visited|y)(_|$)",
@@ -28,7 +28,7 @@ NAMES = {
     "forced": r"^(forced|no_choice|is_forced)$",
     "terminal": r"^(terminal|left|churned|is_last|done|ended)$",
     "eligible": r"^(eligible|allowed|allowed_actions|eligible_actions)$",
-}  # fmt: skip
+}
 
 
 def named(column: Column, pattern: str) -> bool:

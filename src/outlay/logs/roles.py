@@ -83,15 +83,31 @@ def open_log(
     """
     log = campaign.log
     with open_source(
-        campaign.source, folder, where=log.where, asked_by=campaign.path, threads=threads, memory=memory,
-        users=(log.user,), query=log.query, fetched=fetched, tell=tell,
-    ) as source:  # fmt: skip
+        campaign.source,
+        folder,
+        where=log.where,
+        asked_by=campaign.path,
+        threads=threads,
+        memory=memory,
+        users=(log.user,),
+        query=log.query,
+        fetched=fetched,
+        tell=tell,
+    ) as source:
         if not source.run("SELECT 1 FROM log LIMIT 1"):
-            raise LogError("the log is empty: it has no rows.", file=source.file, where="log.source",
-                           way_out="Give a log with a row per user and day.")  # fmt: skip
+            raise LogError(
+                "the log is empty: it has no rows.",
+                file=source.file,
+                where="log.source",
+                way_out="Give a log with a row per user and day.",
+            )
         if not source.run("SELECT 1 FROM log_kept LIMIT 1"):
-            raise LogError(f"no row passes the filter {log.where!r}.", file=source.file, where="log.where",
-                           way_out=f"Fix log.where in {campaign.path}.")  # fmt: skip
+            raise LogError(
+                f"no row passes the filter {log.where!r}.",
+                file=source.file,
+                where="log.where",
+                way_out=f"Fix log.where in {campaign.path}.",
+            )
         time = source.term("log.time", log.time)
         dates = time.type == "DATE"
         credited = credit_events(source, campaign, folder, threads=threads, memory=memory)
@@ -135,12 +151,18 @@ def _columns(campaign: Campaign, source: Source, time: Term) -> dict[str, tuple[
     known: Sequence[float] | None = log.actions
     columns["action"] = (f"({without_rounding(source, amount, amount, known)})", action)
     if known is None and log.eligible is not None:
-        known = [value for (value,) in source.run(f"SELECT DISTINCT {columns['action'][0]} FROM log_numbered")
-                 if value is not None]  # fmt: skip
+        known = [
+            value
+            for (value,) in source.run(f"SELECT DISTINCT {columns['action'][0]} FROM log_numbered")
+            if value is not None
+        ]
     numbers = {"reward": ("log.reward", log.reward), "propensity": ("log.propensity", log.propensity)}
     numbers |= {f"cost{j}": (f"budget {b.name}.cost", b.cost) for j, b in enumerate(campaign.budgets)}
-    numbers |= {f"reserve{j}": (f"budget {b.name}.reserve", b.reserve) for j, b in enumerate(campaign.budgets)
-                if b.reserve is not None}  # fmt: skip
+    numbers |= {
+        f"reserve{j}": (f"budget {b.name}.reserve", b.reserve)
+        for j, b in enumerate(campaign.budgets)
+        if b.reserve is not None
+    }
     for name, (key, text) in numbers.items():
         found = None if text is None else source.term(key, text)
         columns[name] = (source.number(found) if found else "CAST(NULL AS DOUBLE)", found)
@@ -168,15 +190,21 @@ def _flag(source: Source, term: Term) -> str:
 
 def _actions_list(source: Source, term: Term, known: Sequence[float] | None) -> str:
     if term.type not in ("LIST", "VARCHAR"):
-        raise source.wrong_type(term, f"is of type {term.type}; a list of actions is expected.",
-                                'Give a list column, or an expression such as "[1.0, 2.0]".')  # fmt: skip
+        raise source.wrong_type(
+            term,
+            f"is of type {term.type}; a list of actions is expected.",
+            'Give a list column, or an expression such as "[1.0, 2.0]".',
+        )
     wrong = source.run(
         f"SELECT {ROW}, {term.sql} FROM log_numbered "
         f"WHERE {term.sql} IS NOT NULL AND TRY_CAST({term.sql} AS DOUBLE[]) IS NULL LIMIT 1"
     )
     if wrong:
-        raise source.wrong_type(term, f"holds {wrong[0][1]!r} in row {wrong[0][0] + 1}; lists of numbers are expected.",
-                                "Give lists of action values, as [1.0, 2.0].")  # fmt: skip
+        raise source.wrong_type(
+            term,
+            f"holds {wrong[0][1]!r} in row {wrong[0][0] + 1}; lists of numbers are expected.",
+            "Give lists of action values, as [1.0, 2.0].",
+        )
     lists = f"TRY_CAST({term.sql} AS DOUBLE[])"
     amount = without_rounding(source, "amount", f"unnest({lists})", known)
     return lists if amount == "amount" else f"[{amount} FOR amount IN {lists}]"
@@ -190,8 +218,11 @@ def _as_text(source: Source, key: str, text: str) -> str:
 def _category(source: Source, text: str, key: str = "log.features.categorical") -> Term:
     term = source.term(key, text)
     if term.type in ("LIST", "STRUCT", "MAP", "UNION", "BLOB"):
-        raise source.wrong_type(term, f"is of type {term.type}; a single value per row is expected.",
-                                "Give an expression that takes one value out of it.")  # fmt: skip
+        raise source.wrong_type(
+            term,
+            f"is of type {term.type}; a single value per row is expected.",
+            "Give an expression that takes one value out of it.",
+        )
     return term
 
 
@@ -216,6 +247,10 @@ def _blamed(source: Source, columns: dict[str, tuple[str, Term | None]]) -> Outl
         try:
             source.run(f"SELECT count({sql}) FROM log_numbered")
         except OutlayError as error:
-            return CampaignError(f"{term.text!r} cannot be evaluated ({error.found})", file=source.asked_by,
-                                 where=term.key, way_out="Fix the expression, or the values it meets.")  # fmt: skip
+            return CampaignError(
+                f"{term.text!r} cannot be evaluated ({error.found})",
+                file=source.asked_by,
+                where=term.key,
+                way_out="Fix the expression, or the values it meets.",
+            )
     return None

@@ -152,8 +152,12 @@ class Source:
         missing = re.search(r'(?:Referenced column|column|Column) "([^"]+)"', message)
         said = f"{key} = {text!r}" if key else None
         if key and missing and missing.group(1) == ROW:
-            return self._refused(key, text or "", "does not give one value per row.",
-                                 "Use an expression over the columns of one row; no sum() or avg().")  # fmt: skip
+            return self._refused(
+                key,
+                text or "",
+                "does not give one value per row.",
+                "Use an expression over the columns of one row; no sum() or avg().",
+            )
         if missing and isinstance(error, duckdb.BinderException):
             near = nearest(missing.group(1), self.columns, "Columns")
             where = f"{key} = {text!r}: " if key and text != missing.group(1) else ""
@@ -172,11 +176,16 @@ class Source:
             found = f"does not fit in the memory allowed ({message})."
             return LogError(found, file=self.file, where=said, way_out=way_out)
         if key and isinstance(error, duckdb.PermissionException):
-            return self._refused(key, text or "", "reads something other than the log.",
-                                 "Use an expression over the columns of one row.")  # fmt: skip
+            return self._refused(
+                key, text or "", "reads something other than the log.", "Use an expression over the columns of one row."
+            )
         if key and isinstance(error, duckdb.BinderException | duckdb.ParserException | duckdb.CatalogException):
-            return self._refused(key, text or "", f"is not a column, nor SQL that fits the log ({message}).",
-                                 f"Fix the expression. Columns: {listed(self.columns)}.")  # fmt: skip
+            return self._refused(
+                key,
+                text or "",
+                f"is not a column, nor SQL that fits the log ({message}).",
+                f"Fix the expression. Columns: {listed(self.columns)}.",
+            )
         message = message.split(" The search space used was")[0].split(" Possible fixes")[0]  # a page of CSV options
         fix = "Fix the file." if key is None else "Fix the file, or the expression."
         return LogError(f"cannot be read ({message}).", file=self.file, where=said, way_out=fix)
@@ -341,8 +350,12 @@ def _needed(source: Source, name: str, text: str) -> Term:
     except NoColumnError as error:
         if not name == text == error.column:
             raise
-        raise LogError("there is no such column in the rows, and it is needed.", file=source.file, where=where,
-                       way_out="Add it (empty where unknown).") from None  # fmt: skip
+        raise LogError(
+            "there is no such column in the rows, and it is needed.",
+            file=source.file,
+            where=where,
+            way_out="Add it (empty where unknown).",
+        ) from None
 
 
 def _bare(name: str) -> str:

@@ -50,9 +50,10 @@ class ProcessGroup:
         """
         if rows % self.size:
             raise OutlayError(
-                f"{rows} rows of a batch cannot be shared equally by {self.size} workers.", where="workers",
+                f"{rows} rows of a batch cannot be shared equally by {self.size} workers.",
+                where="workers",
                 way_out="Give another number of workers, or another [train] batch.",
-            )  # fmt: skip
+            )
         part = rows // self.size
         return slice(self.rank * part, (self.rank + 1) * part)
 

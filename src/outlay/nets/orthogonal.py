@@ -205,9 +205,10 @@ def value_heads(pair: OrthogonalNetwork, units: NDArray[np.float64]) -> tuple[ND
 
 
 def arrays_of(
-    pair: OrthogonalNetwork, head: tuple[NDArray[np.float64], NDArray[np.float64]],
+    pair: OrthogonalNetwork,
+    head: tuple[NDArray[np.float64], NDArray[np.float64]],
     outcome: tuple[NDArray[np.float64], NDArray[np.float64]],
-) -> NetworkArrays:  # fmt: skip
+) -> NetworkArrays:
     """A trained pair as plain arrays: the two trunks of a network side by side, as one of twice the width.
 
     Args:
@@ -224,8 +225,10 @@ def arrays_of(
 
     def flat(part: tuple[NDArray[np.float64], NDArray[np.float64]]) -> Dense:
         weight, bias = part
-        return (weight.reshape(*weight.shape[:2], -1).astype(np.float32),
-                bias.reshape(len(bias), -1).astype(np.float32))  # fmt: skip
+        return (
+            weight.reshape(*weight.shape[:2], -1).astype(np.float32),
+            bias.reshape(len(bias), -1).astype(np.float32),
+        )
 
     return NetworkArrays(
         embedding=np.asarray(pair.embedding, np.float32),

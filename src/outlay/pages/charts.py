@@ -34,7 +34,7 @@ from outlay.pages.style import (
     scale_around,
     text_tip,
     value_tip,
-)  # fmt: skip
+)
 
 KIND_COLORS = {"chosen": BLUE, "old": GREY, "constant": GREEN, "method": PURPLE, "member": "#56b4e9"}
 KIND_SHAPES = ["diamond", "square", "triangle-up", "circle", "circle"]
@@ -84,10 +84,15 @@ def calibration(results: RunResults, record: CalibrationRecord) -> Spec:
     tenths = record.tenths
     columns = zip(tenths.predicted, tenths.observed, tenths.std_error, tenths.count, strict=True)
     data = [
-        {"predicted": predicted, "observed": observed, "rows": rows,
-         "low": observed - 2 * (error or 0), "high": observed + 2 * (error or 0)}
+        {
+            "predicted": predicted,
+            "observed": observed,
+            "rows": rows,
+            "low": observed - 2 * (error or 0),
+            "high": observed + 2 * (error or 0),
+        }
         for predicted, observed, error, rows in columns
-    ]  # fmt: skip
+    ]
     title = report_words.calibration_title(results, record)
     scale = scale_around([*tenths.predicted, *tenths.observed])
     low, high = scale["domain"]
@@ -105,10 +110,16 @@ def calibration(results: RunResults, record: CalibrationRecord) -> Spec:
 def action_shares(results: RunResults) -> Spec:
     """The share of each action by segment and policy: bars of 100%, darker for a higher value."""
     data = [
-        {"bar": _bar(row.segment, row.policy), "segment": row.segment, "policy": row.policy, "action": row.action,
-         "share": row.share, "label": words.plain(row.action) if row.share >= 0.07 else ""}
+        {
+            "bar": _bar(row.segment, row.policy),
+            "segment": row.segment,
+            "policy": row.policy,
+            "action": row.action,
+            "share": row.share,
+            "label": words.plain(row.action) if row.share >= 0.07 else "",
+        }
         for row in sorted(results.evaluated.shares, key=lambda row: row.action)
-    ]  # fmt: skip
+    ]
     segments, policies = (list(dict.fromkeys(names)) for names in zip(*report_words.mean_actions(results), strict=True))
     bars = [_bar(segment, policy) for segment in segments for policy in policies]
     actions = sorted({row.action for row in results.evaluated.shares})
@@ -117,8 +128,13 @@ def action_shares(results: RunResults) -> Spec:
         labelExpr="split(datum.label, '\\n')", domain=False, ticks=False, labelColor=INK, labelOverlap=False
     )
     y = alt.Y("bar:N", title=None, sort=bars, axis=labels)
-    x = alt.X("share:Q", title="share of decisions", stack="zero", axis=alt.Axis(format="%", tickCount=5),
-              scale=alt.Scale(domain=[0, 1], nice=False))  # fmt: skip
+    x = alt.X(
+        "share:Q",
+        title="share of decisions",
+        stack="zero",
+        axis=alt.Axis(format="%", tickCount=5),
+        scale=alt.Scale(domain=[0, 1], nice=False),
+    )
     order = alt.Order("action:Q", sort="ascending")
     tooltip = [
         text_tip("segment"),
@@ -178,10 +194,9 @@ def daily(results: RunResults, budget_index: int | None) -> Spec:
     """The reward (None) or one cost, day by day, a line per policy."""
     budget = None if budget_index is None else results.budgets[budget_index]
     data: list[Spec] = [
-        {"day": row.day, "policy": row.policy,
-         "value": row.reward if budget_index is None else row.costs[budget_index]}
+        {"day": row.day, "policy": row.policy, "value": row.reward if budget_index is None else row.costs[budget_index]}
         for row in results.evaluated.daily
-    ]  # fmt: skip
+    ]
     title = f"{budget.name} ({f'{budget.unit} per user'.strip()})" if budget else f"{results.reward_label} per user"
     names = list(dict.fromkeys(row.policy for row in results.evaluated.daily))
     colors = policy_colors(names)

@@ -24,7 +24,7 @@ from outlay.pages.style import (
     text_tip,
     thinned,
     value_tip,
-)  # fmt: skip
+)
 
 
 def multipliers(results: RunResults) -> Spec:

@@ -31,7 +31,7 @@ from outlay.pages.style import (
     scale_around,
     text_tip,
     value_tip,
-)  # fmt: skip
+)
 
 USES = {"recommended": BLUE, "not recommended": GREY}
 TWO = 2  # standard errors of a bar
@@ -88,13 +88,22 @@ def segment_gains(results: RunResults, gains: Sequence[SegmentEstimate]) -> Spec
 def matching_paths(lines: Sequence[MatchingPaths]) -> Spec:
     """Draw the share of users whose logged actions are the policy's, by number of days."""
     data = [
-        {"days": words.days(line.days), "matched": line.matched, "users": line.users, "effective": line.ess,
-         "label": f"{evidence_words.share(line.matched)}, {words.number(line.ess, 0)} effective"}
+        {
+            "days": words.days(line.days),
+            "matched": line.matched,
+            "users": line.users,
+            "effective": line.ess,
+            "label": f"{evidence_words.share(line.matched)}, {words.number(line.ess, 0)} effective",
+        }
         for line in lines
-    ]  # fmt: skip
+    ]
     most = max([line.matched for line in lines] or [0.0]) or 1.0
-    x = alt.X("matched:Q", title="share of users", scale=alt.Scale(domain=[0, 1.9 * most], nice=False),
-              axis=alt.Axis(format="%", tickCount=4))  # fmt: skip
+    x = alt.X(
+        "matched:Q",
+        title="share of users",
+        scale=alt.Scale(domain=[0, 1.9 * most], nice=False),
+        axis=alt.Axis(format="%", tickCount=4),
+    )
     y = alt.Y("days:N", title=None, sort=None, axis=alt.Axis(domain=False, ticks=False, labelColor=INK))
     tips = [text_tip("days"), alt.Tooltip("matched:Q", format=".2%"), value_tip("users", "users in the log")]
     base = alt.Chart(inline(data)).encode(x=x, y=y, tooltip=[*tips, value_tip("effective", "effective users")])
@@ -119,8 +128,15 @@ def mean_ratios(lines: Sequence[SegmentOverlap]) -> Spec:
 
 def _row(name: str, e: Estimate) -> dict[str, Any]:
     label = "" if e.value is not None else "no number"
-    return {"name": name, "use": "recommended" if e.recommended else "not recommended", "label": label,
-            "value": e.value, "low": e.low, "high": e.high, "why": e.withheld or e.caution or ""}  # fmt: skip
+    return {
+        "name": name,
+        "use": "recommended" if e.recommended else "not recommended",
+        "label": label,
+        "value": e.value,
+        "low": e.low,
+        "high": e.high,
+        "why": e.withheld or e.caution or "",
+    }
 
 
 def _forest(rows: Sequence[dict[str, Any]], title: str, scale: Any) -> list[Any]:

@@ -36,10 +36,13 @@ def render(curve: BudgetCurve) -> str:
     )
     below = charts.marginal_axes(points, axes)
     records = [
-        {"text": wording.panel(p), "curve": axes.place(p.budget, p.value),
-         "marginal": below.place(p.budget, min(p.marginal, below.top))}
+        {
+            "text": wording.panel(p),
+            "curve": axes.place(p.budget, p.value),
+            "marginal": below.place(p.budget, min(p.marginal, below.top)),
+        }
         for p in points
-    ]  # fmt: skip
+    ]
     rows = _distinct([*curve.curve[::TABLE_STEPS], *requested])
     return template("frontier.html").render(
         c=curve,

@@ -179,8 +179,16 @@ def _pictures(chart: Any, title: str, share: float) -> list[Picture]:
         ).to_dict(validate=False)
         for layer in spec["layer"]:
             layer["encoding"]["x"]["title"] = title
-        axis = {**CONFIG["axis"], "gridColor": "var(--grid)", "labelColor": QUIET, "titleColor": QUIET,
-                "domain": False, "ticks": False, "labelPadding": 6, "titleAnchor": "end"}  # fmt: skip
+        axis = {
+            **CONFIG["axis"],
+            "gridColor": "var(--grid)",
+            "labelColor": QUIET,
+            "titleColor": QUIET,
+            "domain": False,
+            "ticks": False,
+            "labelPadding": 6,
+            "titleAnchor": "end",
+        }
         spec |= {"autosize": {"type": "none"}, "config": {**CONFIG, "axis": axis}}
         inset = tuple(round(100 * part, 3) for part in (TOP / height, RIGHT / width, BOTTOM / height, LEFT / width))
         pictures.append(Picture(size, _inline_svg(vl_convert.vegalite_to_svg(spec)), inset))

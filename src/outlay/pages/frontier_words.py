@@ -71,7 +71,7 @@ class CurveWording:
                 _digits([p.spend[j] for p in points], [p.spend_high[j] - p.spend[j] for p in points])
                 for j in range(len(curve.budgets))
             ],
-        )  # fmt: skip
+        )
 
     def value(self, value: float) -> str:
         """The objective, without its unit."""
@@ -177,8 +177,10 @@ def beside_old(curve: BudgetCurve, wording: CurveWording) -> tuple[str, str]:
         )
     parts = []
     if reached is not None:
-        parts.append(f"{with_as_much} reach {wording.value(reached)} against its {wording.value(wording.old)} "
-                     f"({wording.gain(reached)}){also}")  # fmt: skip
+        parts.append(
+            f"{with_as_much} reach {wording.value(reached)} against its {wording.value(wording.old)} "
+            f"({wording.gain(reached)}){also}"
+        )
     rising = np.maximum.accumulate(value)
     if rising[0] <= wording.old <= rising[-1]:
         needed = words.number(cost := float(np.interp(wording.old, rising, spend)))
@@ -245,25 +247,37 @@ def badge(curve: BudgetCurve) -> Badge:
     """How many budgets are certified, and for how many a loss is sure."""
     band, points = curve.band, curve.curve
     if band is None:
-        return Badge("Not certified yet", "open", (
-            "These policies were not measured on certify users yet. One look there judges every budget of this curve: "
-            "outlay evaluate RUN takes it, or the first export."
-        ))  # fmt: skip
+        return Badge(
+            "Not certified yet",
+            "open",
+            (
+                "These policies were not measured on certify users yet. "
+                "One look there judges every budget of this curve: "
+                "outlay evaluate RUN takes it, or the first export."
+            ),
+        )
     kept, lost = sum(bool(p.certified) for p in points), sum(p.loses for p in points)
     sure = words.exact(band.confidence)
     share = "Every budget" if kept == len(points) else f"{kept or 'None'} of {len(points)} budgets"
     title = f"{share} of the curve certified at {sure}" + (f"; {lost} lose against the old policy" if lost else "")
-    certify = "who had no part in learning or choosing" if curve.folds == 1 else (
-        f"all users of the log, each measuring what was learned and chosen without their fold of {curve.folds}"
-    )  # fmt: skip
-    return Badge(title, "no" if not kept else "open" if kept < len(points) or lost else "yes", (
-        (f"{CERTIFIED}: {losses(curve)} " if lost else "")
-        + f"Look {band.look} at {words.number(band.users, 0)} certify users, {certify}, bounds the costs of "
-        f"all {words.number(band.policies, 0)} mixtures of the curve together, "
-        f"{words.number(band.factor, 2)} standard errors from the estimate. So the bounds hold for every mixture "
-        "between them at once: wherever the slider stands, and however often it was moved, the chance that any budget "
-        f"is certified and over its limit stays under {words.exact(1 - band.confidence)}."
-    ))  # fmt: skip
+    certify = (
+        "who had no part in learning or choosing"
+        if curve.folds == 1
+        else (f"all users of the log, each measuring what was learned and chosen without their fold of {curve.folds}")
+    )
+    return Badge(
+        title,
+        "no" if not kept else "open" if kept < len(points) or lost else "yes",
+        (
+            (f"{CERTIFIED}: {losses(curve)} " if lost else "")
+            + f"Look {band.look} at {words.number(band.users, 0)} certify users, {certify}, bounds the costs of "
+            f"all {words.number(band.policies, 0)} mixtures of the curve together, "
+            f"{words.number(band.factor, 2)} standard errors from the estimate. "
+            "So the bounds hold for every mixture between them at once: wherever the slider stands, "
+            "and however often it was moved, the chance that any budget "
+            f"is certified and over its limit stays under {words.exact(1 - band.confidence)}."
+        ),
+    )
 
 
 def losses(curve: BudgetCurve) -> str:

@@ -27,17 +27,22 @@ from outlay.pages.style import (
     scale_around,
     text_tip,
     value_tip,
-)  # fmt: skip
+)
 
 
 def measurement_plane(results: RunResults, budget_index: int) -> Spec:
     """Candidates, members, mixture, old policy and limit in the plane of one cost and the reward."""
     j, budget = budget_index, results.budgets[budget_index]
     candidates: list[Spec] = [
-        {"step": c.step, "cost": c.measured[1 + j], "reward": c.measured[0], "multiplier": c.multiplier[j],
-         "limits": "kept" if words.keeps_limits(c.measured, results.budgets) else "not kept"}
+        {
+            "step": c.step,
+            "cost": c.measured[1 + j],
+            "reward": c.measured[0],
+            "multiplier": c.multiplier[j],
+            "limits": "kept" if words.keeps_limits(c.measured, results.budgets) else "not kept",
+        }
         for c in results.candidates
-    ]  # fmt: skip
+    ]
     marks, moves = _plane_marks(results, j)
     costs = [m["cost"] for m in marks] + [budget.limit] + middle([c["cost"] for c in candidates])
     rewards = [m["reward"] for m in marks] + middle([c["reward"] for c in candidates])
@@ -70,10 +75,13 @@ def measurement_plane(results: RunResults, budget_index: int) -> Spec:
     links = alt.Chart(inline(moves)).mark_rule(color=INK, opacity=0.55)
     layers.append(
         links.encode(
-            x=x, y=y, x2="cost2:Q", y2="reward2:Q",
+            x=x,
+            y=y,
+            x2="cost2:Q",
+            y2="reward2:Q",
             strokeDash=alt.condition(alt.datum.why == "share", alt.value([2, 3]), alt.value([1, 0])),
         )
-    )  # fmt: skip
+    )
     layers += _plane_layers(marks, x, y)
     chart = alt.layer(*layers).resolve_scale(color="independent")
     return finished(chart, 380, f"{results.reward_label} against {budget.name}: candidates, members, mixture, limit")
@@ -96,8 +104,18 @@ def _plane_marks(results: RunResults, j: int) -> tuple[list[Spec], list[Spec]]:
     final = results.mixture.fitted or results.mixture.critic
 
     def mark(kind: str, name: str, label: str, x: Vector, size: int, weight: float | None = None, by: str = "") -> None:
-        marks.append({"what": f"{kind}, {by}" if by else kind, "by": by, "name": name, "label": label,
-                      "weight": weight, "size": size, "cost": x[1 + j], "reward": x[0]})  # fmt: skip
+        marks.append(
+            {
+                "what": f"{kind}, {by}" if by else kind,
+                "by": by,
+                "name": name,
+                "label": label,
+                "weight": weight,
+                "size": size,
+                "cost": x[1 + j],
+                "reward": x[0],
+            }
+        )
 
     members = [results.figures(member) for member in results.run.members]
     for i, (member, figures) in enumerate(zip(results.run.members, members, strict=True)):
@@ -129,19 +147,26 @@ def _plane_layers(marks: list[Spec], x: Any, y: Any) -> list[Any]:
     shown = [name for name in _MARKS if any(m["what"] == name for m in marks)]
     legend = alt.Legend(title=None, columns=2, symbolStrokeWidth=1.6, symbolOpacity=1)
     scales = [alt.Scale(domain=shown, range=[_MARKS[name][i] for name in shown]) for i in range(3)]
-    tooltip = [text_tip("what"), text_tip("name"), alt.Tooltip("weight:Q", format=".1%"), value_tip("cost", "cost"),
-               value_tip("reward", "reward")]  # fmt: skip
+    tooltip = [
+        text_tip("what"),
+        text_tip("name"),
+        alt.Tooltip("weight:Q", format=".1%"),
+        value_tip("cost", "cost"),
+        value_tip("reward", "reward"),
+    ]
     points = (
         alt.Chart(inline(marks))
         .mark_point(opacity=1, strokeWidth=1.6)
         .encode(
-            x=x, y=y, tooltip=tooltip,
+            x=x,
+            y=y,
+            tooltip=tooltip,
             shape=alt.Shape("what:N", scale=scales[0], legend=legend),
             fill=alt.Fill("what:N", scale=scales[1], legend=legend),
             stroke=alt.Stroke("what:N", scale=scales[2], legend=legend),
             size=alt.Size("size:Q", scale=None, legend=None),
         )
-    )  # fmt: skip
+    )
     last = [m for m in marks if not (m["by"] == CRITIC and _measured_again(m, marks))]
     # The mixture lies near its heaviest member, so their names stand on different sides.
     above = [m for m in last if m["name"] != "mixture"]

@@ -87,13 +87,25 @@ def settings(results: RunResults) -> dict[str, dict[str, object]]:
     """Return settings and provenance, `{group: {name: value}}`."""
     m = results.run.manifest
     return {
-        "run": {name: m[name] for name in ("method", "oracle", "seed", "steps", "seconds", "parameters",
-                                           "stored_parameters", "multiplier_max", "multiplier_mean")}
+        "run": {
+            name: m[name]
+            for name in (
+                "method",
+                "oracle",
+                "seed",
+                "steps",
+                "seconds",
+                "parameters",
+                "stored_parameters",
+                "multiplier_max",
+                "multiplier_mean",
+            )
+        }
         | {f"gap_{name}": m["gap"][name] for name in ("value", "std_error", "added") if m.get("gap")},
         "train": results.campaign.train.model_dump(mode="json", exclude_none=True),
         "data": {"source": m["source"], "hash": m["data_hash"]},
         "versions": m["versions"],
-    }  # fmt: skip
+    }
 
 
 def policies_finding(results: RunResults) -> str:

@@ -33,12 +33,30 @@ CONFIG: Spec = {
     "background": "transparent",
     "font": FONT,
     "view": {"stroke": None},
-    "axis": {**_TEXT, "labelFontSize": 11, "titleFontSize": 12, "titlePadding": 8, "gridColor": "#e8ecf0",
-             "domainColor": LINE, "tickColor": LINE, "labelOverlap": True, "titleLimit": 420, "labelLimit": 170},
-    "legend": {**_TEXT, "labelFontSize": 11, "titleFontSize": 11, "symbolSize": 90, "labelLimit": 260,
-               "titleLimit": 240, "orient": "bottom", "columnPadding": 16},
+    "axis": {
+        **_TEXT,
+        "labelFontSize": 11,
+        "titleFontSize": 12,
+        "titlePadding": 8,
+        "gridColor": "#e8ecf0",
+        "domainColor": LINE,
+        "tickColor": LINE,
+        "labelOverlap": True,
+        "titleLimit": 420,
+        "labelLimit": 170,
+    },
+    "legend": {
+        **_TEXT,
+        "labelFontSize": 11,
+        "titleFontSize": 11,
+        "symbolSize": 90,
+        "labelLimit": 260,
+        "titleLimit": 240,
+        "orient": "bottom",
+        "columnPadding": 16,
+    },
     "text": {"font": FONT, "fontSize": 11, "color": INK},
-}  # fmt: skip
+}
 
 
 def limit_line(value: float, budget: BudgetLimit, along: Literal["x", "y"], scale: Any) -> list[Any]:

@@ -179,8 +179,9 @@ def _check_history(options: ServerOptions, loaded: LoadedBundle, trial: ServedEx
     """Raise OutlayError if users' past was given and no policy looks at it."""
     bundles = [loaded, *(arm.loaded for arm in (trial.arms if trial else ()))]
     if options.history is not None and all(each.summaries is None for each in bundles):
-        raise OutlayError("is not needed: the policy looks at no past days.", where="--history",
-                          way_out="Leave it out.")  # fmt: skip
+        raise OutlayError(
+            "is not needed: the policy looks at no past days.", where="--history", way_out="Leave it out."
+        )
 
 
 def _first_day(options: ServerOptions, trial: ServedExperiment | None) -> datetime.date | None:
@@ -205,13 +206,15 @@ def _in_service(ledger: Ledger, loaded: LoadedBundle, options: ServerOptions) ->
     except OutlayError as error:
         raise OutlayError(
             f"is {loaded.bundle.id}; the ledger's servers serve {kept.bundle}, which cannot be loaded: {error}",
-            where="BUNDLE", way_out=way_out,
-        ) from None  # fmt: skip
+            where="BUNDLE",
+            way_out=way_out,
+        ) from None
     if active.bundle.id != kept.bundle:
         raise OutlayError(
             f"is {loaded.bundle.id}; the ledger's servers serve {kept.bundle}; {kept.path} has {active.bundle.id}.",
-            where="BUNDLE", way_out=way_out,
-        )  # fmt: skip
+            where="BUNDLE",
+            way_out=way_out,
+        )
     return active
 
 

@@ -118,10 +118,12 @@ def _agree(
             changes.append(f"bundle: the ledger has {kept.bundle} ({kept.path}), and this server {loaded.bundle.id}")
         if changes and not change:
             raise OutlayError(
-                f"differ from those of the ledger's servers. {'; '.join(changes)}.", file=config.path, where="settings",
+                f"differ from those of the ledger's servers. {'; '.join(changes)}.",
+                file=config.path,
+                where="settings",
                 way_out="Start with the ledger's settings, or change them for all its servers with --change-settings; "
                 "the others then have to be started again with the same.",
-            )  # fmt: skip
+            )
         notices.extend(f"changed for all servers of the ledger: {line}." for line in changes)
         _check_budgets(budgets, caps.total, loaded)
         caps = replace(own_caps, total=caps.total, day=caps.day, arms={**caps.arms, **budgets})
@@ -168,10 +170,11 @@ def _check_budgets(budgets: Mapping[str, int], total: int | None, loaded: Loaded
     if total is not None and together > total:
         raise OutlayError(
             f"is {_money(loaded, total)}, and the arms of the new test may spend {_money(loaded, together)} together: "
-            "one arm could use up the money of another.", where="the total cap",
+            "one arm could use up the money of another.",
+            where="the total cap",
             way_out="Give the server a larger --cap (POST /v1/admin/caps if the ledger knows the campaign), or plan "
             "the test with smaller budgets.",
-        )  # fmt: skip
+        )
 
 
 def _money(loaded: LoadedBundle, amount: int) -> str:

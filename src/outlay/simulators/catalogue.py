@@ -15,12 +15,14 @@ from outlay.core.registry import Registry
 if TYPE_CHECKING:
     from outlay.simulators.simulator import World
 
-CAMPAIGNS: Registry[Callable[..., World]] = Registry({
-    "habit": "outlay.simulators.habit:simulator",
-    "wide": "outlay.simulators.wide:simulator",
-    "thirty-day": "outlay.simulators.thirty_day:simulator",
-    "city": "outlay.simulators.city_people:simulator",
-})  # fmt: skip
+CAMPAIGNS: Registry[Callable[..., World]] = Registry(
+    {
+        "habit": "outlay.simulators.habit:simulator",
+        "wide": "outlay.simulators.wide:simulator",
+        "thirty-day": "outlay.simulators.thirty_day:simulator",
+        "city": "outlay.simulators.city_people:simulator",
+    }
+)
 
 FRACTIONS = ("discount",)  # options that need not be whole numbers
 

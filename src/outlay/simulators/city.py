@@ -51,8 +51,30 @@ SEEKER_PULL = 2.0
 BASE = np.array([-0.4, 0.1, 0.5, -0.2, 0.3, -0.1])  # log odds by kind
 SLOPE = np.array([0.7, 0.3, -0.5])  # log odds by plan, per standard deviation
 PULL = np.array([-0.25, 0.0, 0.25])  # by plan
-TOWN = np.array([0.15, -0.3, 0.35, 0.0, -0.15, 0.4, -0.4, 0.2, -0.1, 0.3,
-                 -0.35, 0.1, -0.2, 0.25, 0.05, -0.25, 0.35, -0.05, -0.4, 0.3])  # fmt: skip
+TOWN = np.array(
+    [
+        0.15,
+        -0.3,
+        0.35,
+        0.0,
+        -0.15,
+        0.4,
+        -0.4,
+        0.2,
+        -0.1,
+        0.3,
+        -0.35,
+        0.1,
+        -0.2,
+        0.25,
+        0.05,
+        -0.25,
+        0.35,
+        -0.05,
+        -0.4,
+        0.3,
+    ]
+)
 TASTE = 0.3
 BAR = 0.6
 LEAN = np.array([1.0, -0.8, 0.6, -0.3, 0.9, -1.1])  # by kind
@@ -70,8 +92,18 @@ BASE_GRID = np.linspace(-1.5, 1.5, 9)
 PULL_GRID = np.linspace(-0.9, 0.9, 6)
 
 NUMERIC = ("habit", "fatigue", "gap", "recent", "engagement", "price_taste", "basket_mix", "age", "score", "balance")
-CATEGORICAL = {"kind": 6, "plan": 3, "city": 20, "channel": 8, "weekday": 7, "device": 4, "os": 5, "theme": 3,
-               "cohort": 12, "partner": 9}  # fmt: skip
+CATEGORICAL = {
+    "kind": 6,
+    "plan": 3,
+    "city": 20,
+    "channel": 8,
+    "weekday": 7,
+    "device": 4,
+    "os": 5,
+    "theme": 3,
+    "cohort": 12,
+    "partner": 9,
+}
 HIDDEN = ("engagement", "fatigue")  # what `hidden` leaves out of the log
 
 

@@ -355,8 +355,12 @@ def _widest(prices: Floats, points: Floats) -> tuple[float, float]:
     """Return the price to add, at which two neighbours are equal, and the gap between bound and mixture there."""
     (reward, cost), (up, step) = points.T, np.diff(points, axis=0).T
     slope = np.divide(up, step, out=np.zeros_like(up), where=step > 1e-9)
-    meet = np.divide(reward[1:] - prices[1:] * cost[1:] - reward[:-1] + prices[:-1] * cost[:-1],
-                     prices[:-1] - prices[1:], out=cost[:-1].copy(), where=prices[:-1] > prices[1:])  # fmt: skip
+    meet = np.divide(
+        reward[1:] - prices[1:] * cost[1:] - reward[:-1] + prices[:-1] * cost[:-1],
+        prices[:-1] - prices[1:],
+        out=cost[:-1].copy(),
+        where=prices[:-1] > prices[1:],
+    )
     apart = np.where(step > 1e-9, reward[:-1] + (prices[:-1] - slope) * (meet - cost[:-1]) - reward[:-1], 0.0)
     widest = int(apart.argmax())
     return float(slope[widest]), float(apart[widest])

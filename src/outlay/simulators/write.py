@@ -58,8 +58,9 @@ def check_unchanged(out: Path) -> None:
         if path.name not in written:
             raise FolderError(
                 f"is not among the files that the folder's {MANIFEST} lists, so the folder is not replaced.",
-                file=path, way_out=WAY_OUT,
-            )  # fmt: skip
+                file=path,
+                way_out=WAY_OUT,
+            )
         if path.is_dir() or sha256(path) != written[path.name]:
             raise FolderError(
                 "was changed after outlay simulate wrote it, so the folder is not replaced.", file=path, way_out=WAY_OUT

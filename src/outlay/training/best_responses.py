@@ -180,9 +180,11 @@ def counted(data: Transitions, campaign: Campaign, coords: Coordinates, model: T
     assert data.state is not None
     share = np.bincount(data.state[data.rows_of(LEARN)], minlength=len(data.states)) / len(data.rows_of(LEARN))
     network = table_network(model, data.states, share, data.schema.sizes, multiplier, policies, coords)
-    smooth = "" if basis is None else (
-        f", smoothed over the amounts by polynomials of degree {campaign.train.action_degree}"
-    )  # fmt: skip
+    smooth = (
+        ""
+        if basis is None
+        else (f", smoothed over the amounts by polynomials of degree {campaign.train.action_degree}")
+    )
     note = (
         f"The log has {len(data.states)} distinct states, each met often enough to count: the counted model{smooth}, "
         "with exact best responses, instead of networks or trees (--oracle orthogonal, trees, bcq, edrr or ddqn)."
@@ -236,8 +238,12 @@ class Networks:
             oracle = settings_of(campaign.train, learner, campaign.meta.discount)  # type: ignore[arg-type]  # checked
             return cls(FrontierTraining(*settings, oracle), key)
         if not campaign.train.layers:
-            raise CampaignError("is empty; the orthogonal critic needs a hidden layer.", file=campaign.path,
-                                where="[train] layers", way_out="Write layers = [128, 64].")  # fmt: skip
+            raise CampaignError(
+                "is empty; the orthogonal critic needs a hidden layer.",
+                file=campaign.path,
+                where="[train] layers",
+                way_out="Write layers = [128, 64].",
+            )
         return cls(Orthogonal(*settings), key)
 
     def learn(self, folder: Path, resume: bool, report: Progress, group: ProcessGroup = ALONE) -> tuple[Any, float]:
@@ -251,17 +257,30 @@ class Networks:
         """
         if isinstance(self.training, Orthogonal):
             return self._learn(
-                checkpoint.load_orthogonal, orthogonal.learn, checkpoint.save_orthogonal, "networks: ", folder, resume,
-                report, group,
-            )  # fmt: skip
+                checkpoint.load_orthogonal,
+                orthogonal.learn,
+                checkpoint.save_orthogonal,
+                "networks: ",
+                folder,
+                resume,
+                report,
+                group,
+            )
         return self._learn(
             checkpoint.load_frontier, learn_network, checkpoint.save_frontier, "", folder, resume, report, group
         )
 
     def _learn(
-        self, load: Any, learn: Any, save: Any, before: str, folder: Path, resume: bool, report: Progress,
+        self,
+        load: Any,
+        learn: Any,
+        save: Any,
+        before: str,
+        folder: Path,
+        resume: bool,
+        report: Progress,
         group: ProcessGroup,
-    ) -> tuple[Any, float]:  # fmt: skip
+    ) -> tuple[Any, float]:
         training = self.training
         start = load(folder, training, self.key) if resume else training.begin()
         progress, seconds, saved = start, start.seconds, time.monotonic()

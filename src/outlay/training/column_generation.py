@@ -221,7 +221,8 @@ def words(gap: Gap, campaign: Campaign, of: str) -> str:
     unit = f"{campaign.reward_label} per user in {days} days" if days else f"{campaign.reward_label} per decision"
     share = f" ({gap.share:.1%} ± {error / abs(gap.objective):.1%} of the mixture's)" if gap.objective else ""
     taken = {0: "none of its policies had to be added", 1: "1 policy was added on the way"}.get(
-        gap.added, f"{gap.added} policies were added on the way")  # fmt: skip
+        gap.added, f"{gap.added} policies were added on the way"
+    )
     return (
         f"Gap: at the campaign's limits no policy of {of} would add more than {gap.value:.2g} ± {error:.2g} {unit}"
         f"{share}, as select users measure it; {taken}. It is no gap to the true optimum."

@@ -132,8 +132,10 @@ def learn(
     if len(campaign.budgets) > max(POINTS):
         raise CampaignError(
             f"has {len(campaign.budgets)} budgets; one training for every λ is made for at most {max(POINTS)}.",
-            file=campaign.path, where="[[budget]]", way_out="Train with --method aim-greedy, or join budgets.",
-        )  # fmt: skip
+            file=campaign.path,
+            where="[[budget]]",
+            way_out="Train with --method aim-greedy, or join budgets.",
+        )
     folds = views(data, _num_folds(data, campaign, oracle))
     _check_users(folds, campaign)
     if resume:
@@ -213,8 +215,9 @@ def _learn_fold(
     elif oracle == "tabular":
         raise OutlayError(
             "needs few distinct states, each known by its features, and a decision every day; this log lacks that.",
-            where="oracle tabular", way_out="Take --oracle orthogonal, trees, or auto.",
-        )  # fmt: skip
+            where="oracle tabular",
+            way_out="Take --oracle orthogonal, trees, or auto.",
+        )
     if oracle == "tabular" and model is not None:
         answers = [counted(data, campaign, coords, model)]
     else:
@@ -248,11 +251,17 @@ def _learn_fold(
 
     numbers = count()
     offered = [
-        offer(of, multiplier, next(numbers), of.network, int(of.policy[place]),
-              None if of.critic is None else of.critic[place])
+        offer(
+            of,
+            multiplier,
+            next(numbers),
+            of.network,
+            int(of.policy[place]),
+            None if of.critic is None else of.critic[place],
+        )
         for of in answers
         for place, multiplier in enumerate(of.multiplier)
-    ]  # fmt: skip
+    ]
 
     kept, at = measure(context, offered)
     gaps: dict[str, tuple[Gap | None, str | None]] = {}
@@ -270,8 +279,12 @@ def _learn_fold(
         answers = [replace(answers[0], network=network)]
     chosen = choose_among(context, kept, at, len(kept), together=effects.tie)
     measured = [kept for kept in chosen.measured if kept.withheld is None]
-    check = worst_of([falls([kept for kept in measured if kept.policy.learner == name])
-                      for name in dict.fromkeys(policy.learner for policy in offered)])  # fmt: skip
+    check = worst_of(
+        [
+            falls([kept for kept in measured if kept.policy.learner == name])
+            for name in dict.fromkeys(policy.learner for policy in offered)
+        ]
+    )
     taken = _taken(answers, chosen)
     gap, unknown = gaps.get(taken, (None, "policies of several of them are mixed"))
     # Constant actions stand in for policies that could not be measured.
@@ -386,9 +399,12 @@ def _check_users(folds: Sequence[Transitions], campaign: Campaign) -> None:
     for view in folds:
         for split, name in enumerate(SPLITS):
             if len(view.users_of(split)) == 0:
-                raise LogError(f"no user fell into the split {name!r} of one of {len(folds)} folds.",
-                               file=campaign.path, where="[train] folds",
-                               way_out="Take a log with more users, or fewer folds.")  # fmt: skip
+                raise LogError(
+                    f"no user fell into the split {name!r} of one of {len(folds)} folds.",
+                    file=campaign.path,
+                    where="[train] folds",
+                    way_out="Take a log with more users, or fewer folds.",
+                )
 
 
 def _together(chosen: Sequence[Selection], shares: Vector) -> Selection:
@@ -463,5 +479,7 @@ def _left_out(chosen: Selection) -> list[str]:
     absent = [kept for kept in chosen.measured if kept.withheld is not None]
     if not absent:
         return []
-    return [f"{len(absent)} of {len(chosen.measured)} policies could not be measured and are left out: "
-            f"{absent[0].withheld}."]  # fmt: skip
+    return [
+        f"{len(absent)} of {len(chosen.measured)} policies could not be measured and are left out: "
+        f"{absent[0].withheld}."
+    ]

@@ -87,12 +87,18 @@ def calibrate(
         LogError: if there are no rows, or a prediction is not a number.
     """
     if len(predicted) == 0:
-        raise LogError("there are no rows to compare predictions with.", where="calibration",
-                       way_out="Hold users with labels back.")  # fmt: skip
+        raise LogError(
+            "there are no rows to compare predictions with.",
+            where="calibration",
+            way_out="Hold users with labels back.",
+        )
     wrong = ~np.isfinite(predicted).all(axis=1)
     if wrong.any():
-        raise LogError(f"{wrong.sum():,} predictions are not finite numbers, the first for row {wrong.argmax()}.",
-                       where="calibration", way_out="Lower train.learning_rate and train again.")  # fmt: skip
+        raise LogError(
+            f"{wrong.sum():,} predictions are not finite numbers, the first for row {wrong.argmax()}.",
+            where="calibration",
+            way_out="Lower train.learning_rate and train again.",
+        )
     _, place = np.unique(user, return_inverse=True)
     return tuple(
         _calibrate_head(p.astype(np.float64), y.astype(np.float64), action, place, num_actions)

@@ -70,8 +70,11 @@ def k_day_labels(
     rows = np.arange(len(data)) if rows is None else rows
     rows = rows[~data.forced[rows]]
     if len(rows) == 0:
-        raise LogError("no row has a choice: there is nothing to learn a response from.", where="log.forced",
-                       way_out="Take a log in which incentives were chosen.")  # fmt: skip
+        raise LogError(
+            "no row has a choice: there is nothing to learn a response from.",
+            where="log.forced",
+            way_out="Take a log in which incentives were chosen.",
+        )
     kept, labels = [], []
     longest = 0
     for begin in range(0, len(rows), BLOCK_ROWS):
@@ -86,9 +89,10 @@ def k_day_labels(
         labels.append(total[complete].astype(np.float32))
     if not any(len(part) for part in kept):
         raise LogError(
-            f"no row has {days} days of log, itself included; the most is {longest}.", where="label days",
+            f"no row has {days} days of log, itself included; the most is {longest}.",
+            where="label days",
             way_out=f"Take labels of at most {longest} days, or a longer log.",
-        )  # fmt: skip
+        )
     return np.concatenate(kept), np.concatenate(labels)
 
 

@@ -90,8 +90,11 @@ def fit(
     if response not in ("deepfm", "din"):
         raise OutlayError(f"is {response!r}.", where="response", way_out="Known response models: deepfm, din.")
     if len(rows) == 0:
-        raise LogError("no row has a label: there is nothing to learn a response from.", where="label days",
-                       way_out="Take a longer log, or labels of fewer days.")  # fmt: skip
+        raise LogError(
+            "no row has a label: there is nothing to learn a response from.",
+            where="label days",
+            way_out="Take a longer log, or labels of fewer days.",
+        )
     train = data.campaign.train if train is None else train
     binary = ((label == 0) | (label == 1)).all(axis=0) & (np.ptp(label, axis=0) > 0)
     share = label.mean(0, dtype=np.float64)
@@ -137,8 +140,11 @@ def _lags(data: Transitions) -> tuple[int, int]:
     history = History.of(data.campaign)
     lags = () if history is None else history.lags
     if not lags:
-        raise OutlayError("has no features of single past days, which DIN reads.", where="log.history.summaries",
-                          way_out='Add "lags" there, or learn from with_lags(data, days).')  # fmt: skip
+        raise OutlayError(
+            "has no features of single past days, which DIN reads.",
+            where="log.history.summaries",
+            way_out='Add "lags" there, or learn from with_lags(data, days).',
+        )
     assert data.schema.names[-len(lags) * len(lags[0]) :] == sum(lags, ())
     return len(lags), len(lags[0])
 

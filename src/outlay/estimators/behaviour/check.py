@@ -124,8 +124,11 @@ def diagnose(
     """
     place = np.flatnonzero(~data.forced[rows])
     if not len(place):
-        raise LogError("every row is forced: there is no choice to compare a model of the old policy with.",
-                       where="log.forced", way_out="Take rows with a choice.")  # fmt: skip
+        raise LogError(
+            "every row is forced: there is no choice to compare a model of the old policy with.",
+            where="log.forced",
+            way_out="Take rows with a choice.",
+        )
     place = sample(place, max(1, MOST_CELLS // data.num_actions))
     rows = rows[place]
     probability = model[place] if isinstance(model, np.ndarray) else model.probability(rows)

@@ -92,11 +92,12 @@ class Behaviour:
             if not len(rows):
                 raise LogError(
                     f"every row of the users in {SPLITS[split]!r} is forced: no probability of an action can be "
-                    "learned where there was no choice." if len(data.rows_of(split))
+                    "learned where there was no choice."
+                    if len(data.rows_of(split))
                     else f"no user fell into the split {SPLITS[split]!r}, which the model of the old policy needs.",
                     where="log.propensity",
                     way_out="State the propensities of the log's policy, or take a log with more rows with a choice.",
-                )  # fmt: skip
+                )
         model: CountedShares | Logistic
         if data.states is not None and data.state is not None:
             size = (len(data.states), data.num_actions)

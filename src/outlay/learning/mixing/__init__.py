@@ -9,10 +9,12 @@ from outlay.core.registry import Registry
 if TYPE_CHECKING:
     from outlay.learning.mixing.rule import Rule
 
-RULES: Registry[Rule] = Registry({
-    "uniform": "outlay.learning.mixing.uniform",
-    "single-best": "outlay.learning.mixing.single_best",
-    "aim-mean": "outlay.learning.mixing.aim_mean",
-    "aim-greedy": "outlay.learning.mixing.aim_greedy",
-    "lp": "outlay.learning.mixing.lp",
-})  # fmt: skip
+RULES: Registry[Rule] = Registry(
+    {
+        "uniform": "outlay.learning.mixing.uniform",
+        "single-best": "outlay.learning.mixing.single_best",
+        "aim-mean": "outlay.learning.mixing.aim_mean",
+        "aim-greedy": "outlay.learning.mixing.aim_greedy",
+        "lp": "outlay.learning.mixing.lp",
+    }
+)

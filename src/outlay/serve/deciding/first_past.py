@@ -41,9 +41,11 @@ class FirstPast:
         past = UserPast.read(bundle.campaign, path, bundle.actions)
         if (last := past.next_time - 1) < OLDEST:
             raise LogError(
-                f"its times end with {last}, which is no date: a server's days are dates.", file=path,
-                where="--history", way_out="Give a log with dates in the campaign's time column.",
-            )  # fmt: skip
+                f"its times end with {last}, which is no date: a server's days are dates.",
+                file=path,
+                where="--history",
+                way_out="Give a log with dates in the campaign's time column.",
+            )
         return cls(past)
 
     def days(self, user: str, first: int, until: int) -> tuple[list[PastDay], bool]:

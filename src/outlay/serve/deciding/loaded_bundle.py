@@ -119,23 +119,27 @@ def prepare_bundle(
     name = str(bundle.manifest["name"])
     if campaign not in (None, name):
         raise BundleError(
-            f"is a bundle of campaign {name!r}; this server spends the money of {campaign!r}.", file=folder,
+            f"is a bundle of campaign {name!r}; this server spends the money of {campaign!r}.",
+            file=folder,
             way_out="Serve it with a server of its own.",
-        )  # fmt: skip
+        )
     if max(len(name), len(config.episode.name or bundle.manifest["episode"])) > NAME_LENGTH:
         raise BundleError(
-            f"the name of its campaign or episode has more than {NAME_LENGTH} characters.", file=folder,
+            f"the name of its campaign or episode has more than {NAME_LENGTH} characters.",
+            file=folder,
             way_out="Give the episode a shorter name in serve.toml, or the campaign one in its file.",
-        )  # fmt: skip
+        )
     none = float(bundle.manifest["none"] or 0.0)
     fallback = none if config.fallback is None else config.fallback
     pool = Pool(bundle)
     decider = Decider(pool, pool.weights, none, fallback, config.random.share, config.random.salt)
     if fallback != none and decider.index_of(fallback) < 0:
         raise OutlayError(
-            f"is {fallback:g}, which is not one of the actions {bundle.actions.tolist()}.", file=config.path,
-            where="fallback", way_out="Give one of them, or leave it out: then it is none, free of charge.",
-        )  # fmt: skip
+            f"is {fallback:g}, which is not one of the actions {bundle.actions.tolist()}.",
+            file=config.path,
+            where="fallback",
+            way_out="Give one of them, or leave it out: then it is none, free of charge.",
+        )
     if (index := decider.index_of(fallback)) >= 0:  # the bundle's own value; the settings may have fewer digits
         decider = replace(decider, fallback=float(bundle.actions[index]))
     if config.plan is not None:
@@ -155,14 +159,17 @@ def check_money(ledger: Ledger, loaded: LoadedBundle, config: ServeConfig) -> No
         raise OutlayError(
             f"is {config.minor}, and the ledger counts {minor} minor units in one {loaded.money.unit}: its money would "
             "change.",
-            file=config.path, where="minor", way_out=f"Write minor = {minor}, or use another ledger.",
-        )  # fmt: skip
+            file=config.path,
+            where="minor",
+            way_out=f"Write minor = {minor}, or use another ledger.",
+        )
     for note in ledger.notes(loaded.campaign, BUNDLE)[-1:]:
         if (unit := json.loads(note.content)["unit"]) != loaded.money.unit:
             raise BundleError(
                 f"counts money in {loaded.money.unit}, and the ledger in {unit}: its money would change.",
-                file=loaded.path, way_out=f"Train it on a campaign whose unit is {unit}, or use another ledger.",
-            )  # fmt: skip
+                file=loaded.path,
+                way_out=f"Train it on a campaign whose unit is {unit}, or use another ledger.",
+            )
 
 
 def register_bundle(ledger: Ledger, loaded: LoadedBundle, config: ServeConfig, now: int) -> list[str]:
@@ -182,9 +189,11 @@ def register_bundle(ledger: Ledger, loaded: LoadedBundle, config: ServeConfig, n
     written = ledger.notes(loaded.campaign, SETTINGS)
     if config.plan is not None and ledger.totals(loaded.campaign).caps.total is None:
         raise OutlayError(
-            "there is no total cap, so there is no money to plan.", file=config.path, where="plan",
+            "there is no total cap, so there is no money to plan.",
+            file=config.path,
+            where="plan",
             way_out="Give --cap, total in [caps], or POST /v1/admin/caps.",
-        )  # fmt: skip
+        )
     ledger.note(loaded.campaign, bundle_note(loaded, BUNDLE, now))
     settings = config.model_dump_json()
     if not written or written[-1].content != settings:
@@ -218,10 +227,12 @@ def _amounts(bundle: Bundle, config: ServeConfig, money: Money, none: float) -> 
             raise OutlayError(unpriced_words(free), file=file, way_out=WAY_OUT)
     else:
         raise OutlayError(
-            "does not say how much money to reserve for each action.", file=bundle.folder,
+            "does not say how much money to reserve for each action.",
+            file=bundle.folder,
             way_out="Export it again from its run, or give a table [reserve] in serve.toml: "
-            + ", ".join(f'"{action:g}" = {action:g}' for action in actions[:3]) + " …",
-        )  # fmt: skip
+            + ", ".join(f'"{action:g}" = {action:g}' for action in actions[:3])
+            + " …",
+        )
     largest = manifest.get("largest_costs")  # older bundles do not say
     if largest is not None and (low := too_low(actions, amounts, largest, none)) is not None:
         raise OutlayError(low.words, file=file, where="reserve", way_out=TOO_LOW)
@@ -238,15 +249,20 @@ def _stated(actions: Sequence[float], stated: Mapping[str, float], file: Path | 
             near = np.zeros(1, np.bool_)
         if not near.any():
             raise OutlayError(
-                f"is not one of the actions {actions}.", file=file, where=f"reserve.{text}", way_out="Fix the key.",
-            )  # fmt: skip
+                f"is not one of the actions {actions}.",
+                file=file,
+                where=f"reserve.{text}",
+                way_out="Fix the key.",
+            )
         amounts[int(near.argmax())] = amount
     absent = [f"{action:g}" for i, action in enumerate(actions) if i not in amounts]
     if absent:
         raise OutlayError(
-            f"has no amount for the action {absent[0]}.", file=file, where="reserve",
+            f"has no amount for the action {absent[0]}.",
+            file=file,
+            where="reserve",
             way_out="Give an amount for every action; 0 for what is free.",
-        )  # fmt: skip
+        )
     return [amounts[i] for i in range(len(actions))]
 
 
@@ -261,5 +277,6 @@ def _warm_up(loaded: LoadedBundle) -> None:
         requests = [EncodedRequest(f"warm-up-{i}", str(i), row) for i in range(count)]
         reasons = {choice.reason for choice in decider.decide(requests, "warm-up")}
         if not reasons <= {"policy", "random"}:
-            raise BundleError("cannot decide a row of missing values.", file=loaded.path,
-                              way_out="Export it again from its run.")  # fmt: skip
+            raise BundleError(
+                "cannot decide a row of missing values.", file=loaded.path, way_out="Export it again from its run."
+            )

@@ -163,9 +163,11 @@ class ServedExperiment:
                 raise OutlayError(
                     f"the arm {arm.name!r} has the actions {own.bundle.actions.tolist()} and none is "
                     f"{own.decider.none:g}; the bundle {new.path} has {new.bundle.actions.tolist()}, none is "
-                    f"{new.decider.none:g}.", file=self.experiment.path, where="arm",
+                    f"{new.decider.none:g}.",
+                    file=self.experiment.path,
+                    where="arm",
                     way_out="Test and serve bundles of the same actions.",
-                )  # fmt: skip
+                )
 
 
 def load_experiment(
@@ -191,15 +193,19 @@ def load_experiment(
     meta, file = experiment.meta, experiment.path
     if meta.campaign != loaded.campaign:
         raise OutlayError(
-            f"is {meta.campaign!r}; this server spends the money of {loaded.campaign!r}.", file=file,
-            where="experiment.campaign", way_out="Serve a bundle of that campaign, or plan a test of this one.",
-        )  # fmt: skip
+            f"is {meta.campaign!r}; this server spends the money of {loaded.campaign!r}.",
+            file=file,
+            where="experiment.campaign",
+            way_out="Serve a bundle of that campaign, or plan a test of this one.",
+        )
     if meta.eligible is not None:
         raise OutlayError(
-            "is SQL over a log, and a request has none.", file=file, where="experiment.eligible",
+            "is SQL over a log, and a request has none.",
+            file=file,
+            where="experiment.eligible",
             way_out="Plan the test without it, or send those who are eligible to a server of their own; or draw the "
             "arms beforehand (outlay experiment assign) and analyse with --assigned.",
-        )  # fmt: skip
+        )
     trial = ServedExperiment(
         experiment, tuple(_prepared(arm, experiment, loaded, config, history, shared) for arm in experiment.arms)
     )
@@ -219,11 +225,17 @@ def _prepared(
     if arm.name in (POLICY, RANDOM):
         raise OutlayError(
             f"is the name of what the server gives outside the test ({POLICY}, and {RANDOM} for the random slice).",
-            file=file, where=where, way_out="Plan the test with another name for this arm.",
-        )  # fmt: skip
+            file=file,
+            where=where,
+            way_out="Plan the test with another name for this arm.",
+        )
     if len(arm.name) > NAME_LENGTH or "\0" in arm.name:
-        raise OutlayError(f"has a name of more than {NAME_LENGTH} characters, or with a NUL.", file=file, where=where,
-                          way_out="Plan the test with a shorter name.")  # fmt: skip
+        raise OutlayError(
+            f"has a name of more than {NAME_LENGTH} characters, or with a NUL.",
+            file=file,
+            where=where,
+            way_out="Plan the test with a shorter name.",
+        )
     try:
         budget = None if arm.budget is None else loaded.money.exact(arm.budget)
     except MoneyError as error:
@@ -237,9 +249,11 @@ def _prepared(
     index = loaded.decider.index_of(action)
     if index < 0 and action != loaded.decider.none:
         raise OutlayError(
-            f"is {action:g}, which is not one of the actions {loaded.bundle.actions.tolist()}.", file=file,
-            where=f"{where}.action", way_out="Plan the test with one of them.",
-        )  # fmt: skip
+            f"is {action:g}, which is not one of the actions {loaded.bundle.actions.tolist()}.",
+            file=file,
+            where=f"{where}.action",
+            way_out="Plan the test with one of them.",
+        )
     value = action if index < 0 else loaded.bundle.actions.tolist()[index]
     reason = HOLDOUT if arm.kind == "holdout" else CONSTANT
     return ServedArm(
@@ -261,7 +275,8 @@ def _of_bundle(
     if arm.bundle_id not in (None, own.bundle.id):
         raise OutlayError(
             f"is {arm.bundle_id!r}, but {folder} holds {own.bundle.id!r}: another bundle than was planned.",
-            file=experiment.path, where=f"arm {arm.name!r}.bundle_id",
+            file=experiment.path,
+            where=f"arm {arm.name!r}.bundle_id",
             way_out="Put the planned bundle back; another one is another test.",
-        )  # fmt: skip
+        )
     return ServedArm(arm.name, arm.kind, budget, own, replace(own.decider, random_share=0.0), None)

@@ -38,8 +38,12 @@ def check_experiment(ledger: Ledger, trial: ServedExperiment, day: int) -> bool:
     """
     experiment = trial.experiment
     if len(trial.name) > NAME_LENGTH or "\0" in trial.name:
-        raise OutlayError(f"has more than {NAME_LENGTH} characters, or a NUL.", file=experiment.path,
-                          where="experiment.name", way_out="Plan the test with a shorter name.")  # fmt: skip
+        raise OutlayError(
+            f"has more than {NAME_LENGTH} characters, or a NUL.",
+            file=experiment.path,
+            where="experiment.name",
+            way_out="Plan the test with a shorter name.",
+        )
     states = _states(ledger, experiment.meta.campaign)
     known = states.pop(trial.name, None)
     names = {arm.name for arm in trial.arms}
@@ -48,9 +52,11 @@ def check_experiment(ledger: Ledger, trial: ServedExperiment, day: int) -> bool:
             if arm.name in names:
                 raise OutlayError(
                     f"had a budget in the test {other[-1].meta.name!r} of this ledger, and what was spent from it "
-                    "would count here.", file=experiment.path, where=f"arm {arm.name!r}",
+                    "would count here.",
+                    file=experiment.path,
+                    where=f"arm {arm.name!r}",
                     way_out="Plan the test with arm names that no other test has used.",
-                )  # fmt: skip
+                )
     if known is None:
         return True
     live = known[-1].model_copy(update={"path": experiment.path})
@@ -59,9 +65,11 @@ def check_experiment(ledger: Ledger, trial: ServedExperiment, day: int) -> bool:
         if experiment.coverage(past) != live.coverage(past):
             raise OutlayError(
                 f"coverage on day {past} would be {experiment.coverage(past):g}, and it was {live.coverage(past):g}: "
-                "that day has begun.", file=experiment.path, where="ramp",
+                "that day has begun.",
+                file=experiment.path,
+                where="ramp",
                 way_out=f"Let it grow from day {day - trial.first + 1} or later.",
-            )  # fmt: skip
+            )
     return False
 
 
@@ -86,8 +94,11 @@ def record_experiment(ledger: Ledger, trial: ServedExperiment, now: int) -> None
     key = f"{trial.name}:{len(known)}" if known else trial.name
     note = Note(kind=EXPERIMENT, key=key, ts=now, content=experiment.model_dump_json(by_alias=True, exclude_none=True))
     if ledger.note(campaign, note).content != note.content:
-        raise OutlayError(f"another server has just begun the test {trial.name!r} with other content.",
-                          file=experiment.path, way_out="Start again; the error then says what differs.")  # fmt: skip
+        raise OutlayError(
+            f"another server has just begun the test {trial.name!r} with other content.",
+            file=experiment.path,
+            way_out="Start again; the error then says what differs.",
+        )
 
 
 def follow_ramp(ledger: Ledger, trial: ServedExperiment) -> ServedExperiment:

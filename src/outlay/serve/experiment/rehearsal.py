@@ -55,8 +55,11 @@ def new_rehearsal(seconds: float, timezone: str, real: float, first: datetime.da
         OutlayError: if a day would be too short, or longer than a real day.
     """
     if not SHORTEST <= seconds <= DAY:
-        raise OutlayError(f"is {seconds:g}; must be from {SHORTEST:g} to {DAY:g}.", where="--rehearse",
-                          way_out="Give the seconds that a day should last.")  # fmt: skip
+        raise OutlayError(
+            f"is {seconds:g}; must be from {SHORTEST:g} to {DAY:g}.",
+            where="--rehearse",
+            way_out="Give the seconds that a day should last.",
+        )
     zone = zoneinfo.ZoneInfo(timezone)
     day = datetime.datetime.fromtimestamp(real, zone).date() + ONE_DAY if first is None else first - ONE_DAY
     return Rehearsal(seconds=seconds, real=real, begins=midnight(day, zone))
@@ -91,19 +94,22 @@ def check_rehearsal(ledger: Ledger, campaign: str, wanted: Rehearsal | None) -> 
     current = rehearsal_of(ledger, campaign)
     if current is not None and wanted is None:
         raise OutlayError(
-            f"the ledger belongs to a rehearsal in which a day lasts {current.seconds:g} seconds.", where="--ledger",
+            f"the ledger belongs to a rehearsal in which a day lasts {current.seconds:g} seconds.",
+            where="--ledger",
             way_out=f"Continue with --rehearse {current.seconds:g}, or use another ledger.",
-        )  # fmt: skip
+        )
     if current is not None and wanted is not None and current.seconds != wanted.seconds:
         raise OutlayError(
             f"is {wanted.seconds:g}, but a day of the ledger's rehearsal lasts {current.seconds:g} seconds.",
-            where="--rehearse", way_out=f"Continue with --rehearse {current.seconds:g}, or use another ledger.",
-        )  # fmt: skip
+            where="--rehearse",
+            way_out=f"Continue with --rehearse {current.seconds:g}, or use another ledger.",
+        )
     if current is None and wanted is not None and _has_decisions(ledger, campaign):
         raise OutlayError(
-            "the ledger has decisions that were made with the real clock.", where="--rehearse",
+            "the ledger has decisions that were made with the real clock.",
+            where="--rehearse",
             way_out="Rehearse on a ledger of its own: --ledger sqlite:///rehearsal.db.",
-        )  # fmt: skip
+        )
     return current or wanted
 
 

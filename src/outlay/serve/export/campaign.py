@@ -141,10 +141,11 @@ def check_expressions(content: Mapping[str, Any], layout: LogLayout, source: Sou
             outcomes = ", ".join(layout.names[KIND + kind] for kind in layout.kinds) or "none"
             raise CampaignError(
                 f"{text!r} cannot be computed from the exported log ({error.found}) Outcomes in the log: {outcomes}.",
-                file=file, where=key,
+                file=file,
+                where=key,
                 way_out="The log has been written. Each kind of outcome is a column: its values (1 if none was given), "
                 "summed over the day. Correct the expression in this file; an edited file is kept.",
-            ) from None  # fmt: skip
+            ) from None
 
 
 def write_campaign(file: Path, content: Mapping[str, Any]) -> str:

@@ -86,8 +86,11 @@ def rewrite(source: Source, out: Path, day: int, layout: LogLayout) -> None:
         FolderError: if the file in `log/` is missing.
     """
     if not place_of(out, LOG, day).exists():
-        raise FolderError("is missing.", file=place_of(out, LOG, day),
-                          way_out="Restore it, or remove the folder and export everything again.")  # fmt: skip
+        raise FolderError(
+            "is missing.",
+            file=place_of(out, LOG, day),
+            way_out="Restore it, or remove the folder and export everything again.",
+        )
     for path in (place_of(out, part, day) for part in PARTS):
         if not path.exists():
             continue

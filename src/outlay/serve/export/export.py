@@ -195,8 +195,9 @@ def _campaign(ledger: Ledger, requested: str | None) -> str:
             f"the ledger has no campaign {requested!r}.", where="--campaign", way_out=f"It has: {listed}."
         )
     if len(known) != 1:
-        raise OutlayError(f"the ledger has {len(known)} campaigns: {listed}.", where="--campaign",
-                          way_out="Name one of them.")  # fmt: skip
+        raise OutlayError(
+            f"the ledger has {len(known)} campaigns: {listed}.", where="--campaign", way_out="Name one of them."
+        )
     return known[0]
 
 

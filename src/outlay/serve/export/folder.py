@@ -90,9 +90,10 @@ class ExportState:
         manifest = read_manifest(out, KIND)
         if manifest["campaign"] != campaign:
             raise FolderError(
-                f"is an export of campaign {manifest['campaign']!r}, not of {campaign!r}.", file=out,
+                f"is an export of campaign {manifest['campaign']!r}, not of {campaign!r}.",
+                file=out,
                 way_out="Give another --out.",
-            )  # fmt: skip
+            )
         layout = manifest["layout"]
         return cls(
             campaign,
@@ -172,9 +173,10 @@ def own_errors(out: Path) -> Iterator[None]:
         yield
     except (OSError, duckdb.IOException, duckdb.OutOfMemoryException) as error:
         raise OutlayError(
-            f"cannot be written ({str(error).splitlines()[0]}).", file=out,
+            f"cannot be written ({str(error).splitlines()[0]}).",
+            file=out,
             way_out="Free disk space, or give another --out, and run it again: complete files are kept.",
-        ) from None  # fmt: skip
+        ) from None
 
 
 def days_due(
@@ -203,8 +205,9 @@ def days_due(
             raise OutlayError(
                 f"has {exported.decisions:,} decisions of {date_of(day)}, but the ledger has "
                 f"{tallies[day].decisions if day in tallies else 0:,}: it was exported from another ledger.",
-                where="--out", way_out="Give another --out.",
-            )  # fmt: skip
+                where="--out",
+                way_out="Give another --out.",
+            )
     last = None if until is None else (until - EPOCH).days
     requested = [day for day in sorted(tallies) if last is None or day <= last]
     due = [day for day in requested if all_days or day <= closed]
@@ -213,9 +216,10 @@ def days_due(
             message = f"there are no decisions until {until}." if tallies else "there are no decisions."
             raise OutlayError(message, where="LEDGER", way_out="Export when there are some.")
         raise OutlayError(
-            f"no day is closed: outcomes of the first, {date_of(requested[0])}, may still arrive.", where="LEDGER",
+            f"no day is closed: outcomes of the first, {date_of(requested[0])}, may still arrive.",
+            where="LEDGER",
             way_out=f"Export in {requested[0] - closed} days, or export open days with --all-days.",
-        )  # fmt: skip
+        )
     more = [day for day in due if day in state.days and state.days[day].decisions != tallies[day].decisions]
     return [
         day

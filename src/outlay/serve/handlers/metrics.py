@@ -86,14 +86,19 @@ class Metrics:
             "outlay_price", "Factor on costs, from pacing.", ("arm",), registry=registry, multiprocess_mode="mostrecent"
         )
         self._ahead = Gauge(
-            "outlay_clock_ahead_seconds", "The machine's clock minus the ledger's.", registry=registry,
+            "outlay_clock_ahead_seconds",
+            "The machine's clock minus the ledger's.",
+            registry=registry,
             multiprocess_mode="mostrecent",
-        )  # fmt: skip
+        )
         self._paused = Gauge("outlay_paused", "1 while paused.", registry=registry, multiprocess_mode="mostrecent")
         self._bundle = Gauge(
-            "outlay_bundle_info", "1 for the bundle in service.", ("bundle",), registry=registry,
+            "outlay_bundle_info",
+            "1 for the bundle in service.",
+            ("bundle",),
+            registry=registry,
             multiprocess_mode="livemax",
-        )  # fmt: skip
+        )
         self._in_service: str | None = None
         self._seen: dict[tuple[str, str], int] = {}
         # Finding a labelled counter costs more than incrementing it, and there are few combinations.

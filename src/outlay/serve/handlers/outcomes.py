@@ -84,13 +84,17 @@ class OutcomeHandler:
         for each in overruns[:OVERRUNS]:
             log.warning(
                 "decision %s was redeemed for %s, of which %s exceed the reservation; they count as spent",
-                each.decision_id, units(each.amount), units(each.excess),
-            )  # fmt: skip
+                each.decision_id,
+                units(each.amount),
+                units(each.excess),
+            )
         if more := overruns[OVERRUNS:]:
             log.warning(
                 "%d more decisions were redeemed for %s in all, of which %s exceed their reservations",
-                len(more), units(sum(each.amount for each in more)), units(sum(each.excess for each in more)),
-            )  # fmt: skip
+                len(more),
+                units(sum(each.amount for each in more)),
+                units(sum(each.excess for each in more)),
+            )
 
     def _answer(self, settled: OutcomeResult, path: str) -> OutcomeAnswer | Problem:
         units = self._state.loaded.money.units

@@ -27,17 +27,24 @@ ACTOR = b"outlay-actor"  # the header in which administrators say who they are
 LONGEST = 128  # characters of it
 NO_TOKEN = JSON(
     Problem(error="a bearer token is needed.", way_out="Send the header Authorization: Bearer and the token."),
-    401, {"WWW-Authenticate": "Bearer"},
-)  # fmt: skip
+    401,
+    {"WWW-Authenticate": "Bearer"},
+)
 NOT_ADMIN = JSON(Problem(error="this token is not the administrator's.", way_out=f"Send that of {ADMIN_TOKEN}."), 403)
 NO_ADMIN = JSON(
-    Problem(error="this server has no administrator's token, so nobody may do this.",
-            way_out=f"Start it with {ADMIN_TOKEN} set."), 403,
-)  # fmt: skip
+    Problem(
+        error="this server has no administrator's token, so nobody may do this.",
+        way_out=f"Start it with {ADMIN_TOKEN} set.",
+    ),
+    403,
+)
 BAD_NAME = JSON(
-    Problem(error="the header Outlay-Actor is not a name.",
-            way_out=f"Send at most {LONGEST} printable characters, in UTF-8."), 400,
-)  # fmt: skip
+    Problem(
+        error="the header Outlay-Actor is not a name.",
+        way_out=f"Send at most {LONGEST} printable characters, in UTF-8.",
+    ),
+    400,
+)
 
 
 def create_app(start: Callable[[], Awaitable[Service]], tokens: Tokens) -> Router:

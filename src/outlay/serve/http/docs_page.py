@@ -24,7 +24,7 @@ def docs_page(openapi: dict[str, Any]) -> str:
         _route(path, method, operation)
         for path, methods in openapi["paths"].items()
         for method, operation in methods.items()
-    )  # fmt: skip
+    )
     messages = "".join(
         f'<h2 id="{escape(name)}">{escape(name)}</h2><p>{escape(schema.get("description", ""))}</p>'
         f"<pre>{_linked({key: part for key, part in schema.items() if key != 'description'})}</pre>"

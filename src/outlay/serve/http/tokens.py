@@ -55,9 +55,10 @@ class Tokens:
         """
         if not loopback and self.use is None:
             raise OutlayError(
-                f"is {host}: other machines could spend the budget, and there is no token.", where="--host",
+                f"is {host}: other machines could spend the budget, and there is no token.",
+                where="--host",
                 way_out=f"Set {USE_TOKEN} to a long random text, or listen on 127.0.0.1. {WAY_OUT}",
-            )  # fmt: skip
+            )
         for name, token in ((USE_TOKEN, self.use), (ADMIN_TOKEN, self.admin)):
             if token is None:
                 continue
@@ -69,16 +70,18 @@ class Tokens:
                 raise OutlayError("has a space, or a character that is not ASCII.", where=name, way_out=WAY_OUT)
         if self.use is not None and self.use == self.admin:
             raise OutlayError(
-                f"is the same as {USE_TOKEN}: whoever asks for decisions could lift the caps.", where=ADMIN_TOKEN,
+                f"is the same as {USE_TOKEN}: whoever asks for decisions could lift the caps.",
+                where=ADMIN_TOKEN,
                 way_out=WAY_OUT,
-            )  # fmt: skip
+            )
 
     def role(self, authorization: bytes) -> Role:
         """Return whose token an Authorization header has; it takes as long for ours as for others."""
         scheme, _, given = authorization.partition(b" ")
         given = given.strip() if scheme.lower() == b"bearer" else b""
-        admin, use = (token is not None and hmac.compare_digest(given, token.encode())
-                      for token in (self.admin, self.use))  # fmt: skip
+        admin, use = (
+            token is not None and hmac.compare_digest(given, token.encode()) for token in (self.admin, self.use)
+        )
         if admin:
             return Role.ADMIN
         return Role.USE if use else Role.NOBODY

@@ -65,9 +65,10 @@ def unknown_url(url: str) -> OutlayError:
     """Return the error for a URL that is not a ledger's; it lists examples that are."""
     examples = " or ".join(backend.example for backend in BACKENDS.values())
     return OutlayError(
-        f"is {without_password(url, url)!r}, which is not the URL of a ledger.", where="--ledger",
+        f"is {without_password(url, url)!r}, which is not the URL of a ledger.",
+        where="--ledger",
         way_out=f"Give {examples}.",
-    )  # fmt: skip
+    )
 
 
 def password_of(url: str) -> str | None:
@@ -90,6 +91,7 @@ def check_password(url: str) -> None:
     authority, _, behind = rest.partition("/")
     if authority.count("@") > 1 or "@" in behind.partition("?")[0]:
         raise OutlayError(
-            "has an '@' or a '/' in its user name or password.", where="--ledger",
+            "has an '@' or a '/' in its user name or password.",
+            where="--ledger",
             way_out="Write them as %40 and %2F; or leave the password out, and use PGPASSWORD or ~/.pgpass.",
-        )  # fmt: skip
+        )

@@ -55,19 +55,21 @@ def prepare(tx: Transaction, existing: Mapping[str, Collection[str]], place: str
     version = tx.read("select version from ledger_format")[0][0]
     if version > FORMAT:
         raise LedgerError(
-            f"it is a ledger of format {version}; this version of outlay reads format {FORMAT}.", file=place,
+            f"it is a ledger of format {version}; this version of outlay reads format {FORMAT}.",
+            file=place,
             way_out="Use the version of outlay that wrote it, or a newer one.",
-        )  # fmt: skip
+        )
     changed = [table.name for table in TABLES if not set(table.columns) <= set(existing.get(table.name, ()))]
     if version == FORMAT and not changed:
         return
     unlike = f" with other columns in {', '.join(map(repr, changed))}" if version == FORMAT else ""
     raise LedgerError(
         f"it is a ledger of format {version}{unlike}, written by an older version of outlay; this one reads format "
-        f"{FORMAT}.", file=place,
+        f"{FORMAT}.",
+        file=place,
         way_out="Serve from a new ledger, and export the log of this one with the version of outlay "
         "that wrote it (outlay export-log).",
-    )  # fmt: skip
+    )
 
 
 def columns_by_table(pairs: Iterable[tuple[Any, ...]]) -> dict[str, list[str]]:
@@ -127,8 +129,10 @@ def _caps(text: str) -> Caps:
     try:
         return msgspec.convert(given, Caps)
     except msgspec.ValidationError as error:
-        raise LedgerError(f"the campaign has caps that this version of outlay does not know: {error}.",
-                          way_out="Use the version of outlay that set them.") from error  # fmt: skip
+        raise LedgerError(
+            f"the campaign has caps that this version of outlay does not know: {error}.",
+            way_out="Use the version of outlay that set them.",
+        ) from error
 
 
 def set_config(tx: Transaction, campaign: str, new: CampaignConfig) -> None:

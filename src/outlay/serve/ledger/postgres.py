@@ -150,9 +150,13 @@ class PostgresLedger(SqlLedger):
 
     def _connect(self) -> Connection:
         return psycopg.connect(
-            self._url, autocommit=True, connect_timeout=WAIT, tcp_user_timeout=WAIT * 1000, prepare_threshold=None,
+            self._url,
+            autocommit=True,
+            connect_timeout=WAIT,
+            tcp_user_timeout=WAIT * 1000,
+            prepare_threshold=None,
             **ALIVE,
-        )  # fmt: skip
+        )
 
 
 class _PostgresTransaction:
@@ -215,9 +219,10 @@ def _check_encoding(tx: _PostgresTransaction) -> None:
     encoding = str(tx.read("show server_encoding")[0][0])
     if encoding != "UTF8":
         raise LedgerError(
-            f"has the encoding {encoding}, which cannot represent every name.", file="the PostgreSQL database",
+            f"has the encoding {encoding}, which cannot represent every name.",
+            file="the PostgreSQL database",
             way_out="Create another database: createdb -E UTF8 -T template0 NAME.",
-        )  # fmt: skip
+        )
 
 
 def _select(kinds: Iterable[str]) -> str:
@@ -235,8 +240,9 @@ def _own_errors(url: str) -> Iterator[None]:
         yield
     except psycopg.errors.LockNotAvailable as error:
         raise LedgerError(
-            f"another session has held the campaign's lock for {LOCKED} seconds.", file=PLACE,
+            f"another session has held the campaign's lock for {LOCKED} seconds.",
+            file=PLACE,
             way_out="It is none of outlay's, which would have lost it by now: pg_stat_activity shows it.",
-        ) from error  # fmt: skip
+        ) from error
     except psycopg.Error as error:
         raise LedgerError(f"{without_password(str(error).strip(), url)}.", file=PLACE) from error

@@ -236,8 +236,10 @@ class SqlLedger(ABC):
 
     def _check_clock(self, jumps: int) -> None:
         if self.clock.jumps != jumps:
-            raise ClockJumpedError("the ledger's clock has jumped since this server last read it.",
-                                   way_out="Try again: the server has read it by now.")  # fmt: skip
+            raise ClockJumpedError(
+                "the ledger's clock has jumped since this server last read it.",
+                way_out="Try again: the server has read it by now.",
+            )
 
     def _release_batch(self, campaign: str, now: int, jumps: int) -> int | None:
         """Release a batch of expired reservations and return its size; None if there are none."""

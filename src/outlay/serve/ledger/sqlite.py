@@ -60,8 +60,12 @@ def open_url(url: str, *, create: bool) -> SqliteLedger:
     if path.is_dir():
         raise OutlayError("is a folder.", file=path, where="--ledger", way_out="Name a file in it.")
     if not create and not path.exists():
-        raise NoLedgerError("there is no such ledger.", file=path, where="LEDGER",
-                            way_out="Check the path: sqlite:///ledger.db is in the working folder.")  # fmt: skip
+        raise NoLedgerError(
+            "there is no such ledger.",
+            file=path,
+            where="LEDGER",
+            way_out="Check the path: sqlite:///ledger.db is in the working folder.",
+        )
     if not path.parent.is_dir():
         raise OutlayError(
             "the folder does not exist.", file=path.parent, where="--ledger", way_out="Create it, or give another path."
@@ -238,10 +242,11 @@ def _begin_writing(connection: sqlite3.Connection, path: Path) -> None:
                 raise
             if time.monotonic() > until:
                 raise LedgerError(
-                    f"another process has been writing to it for {WAIT:g} seconds.", file=path,
+                    f"another process has been writing to it for {WAIT:g} seconds.",
+                    file=path,
                     way_out="If it stands still (SIGSTOP, a debugger, a paused container), let it go on or end it; "
                     f"fuser {path} names it.",
-                ) from error  # fmt: skip
+                ) from error
         time.sleep(POLL)
 
 

@@ -88,10 +88,18 @@ def begin(setting: PacingSetup, budget: BudgetState, now: Moment, before: Pacing
         price = 1.0 if limit > 0 else math.exp(LIMIT)
     live = np.flatnonzero(weights)
     return PacingState(
-        step=0, members=live.tolist(), weights=weights[live].tolist(), price=price, integral=0.0, limit=limit,
-        cost=setting.policies.spend(weights, 1.0), priced=setting.policies.spend(weights, price),
-        traffic=forecast.traffic, anchor=anchor, snapshot=snapshot,
-    )  # fmt: skip
+        step=0,
+        members=live.tolist(),
+        weights=weights[live].tolist(),
+        price=price,
+        integral=0.0,
+        limit=limit,
+        cost=setting.policies.spend(weights, 1.0),
+        priced=setting.policies.spend(weights, price),
+        traffic=forecast.traffic,
+        anchor=anchor,
+        snapshot=snapshot,
+    )
 
 
 def correct(setting: PacingSetup, budget: BudgetState, now: Moment, before: PacingState) -> PacingState:

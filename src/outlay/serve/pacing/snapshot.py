@@ -164,6 +164,11 @@ class Forecast:
         earlier = range(self.now.day - 1, self.now.day - 1 - math.ceil(expiry), -1)
         held = [days[d].settled + days[d].reserved - self.costs[d] if d in days else 0.0 for d in earlier]
         return money_by_day(
-            left, shares, budget=self.budget.total, redeemed=self.redeemed, expiry_days=expiry, held=held,
+            left,
+            shares,
+            budget=self.budget.total,
+            redeemed=self.redeemed,
+            expiry_days=expiry,
+            held=held,
             day_cap=self.budget.day_cap,
-        )  # fmt: skip
+        )

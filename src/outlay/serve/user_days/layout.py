@@ -112,11 +112,12 @@ class LogLayout:
             if other := next((each for each in layout.kinds if each.casefold() == kind.casefold()), None):
                 raise OutlayError(
                     f"has outcomes of the kinds {other!r} and {kind!r}, which would share a column: column names "
-                    "are not case-sensitive.", where="LEDGER",
+                    "are not case-sensitive.",
+                    where="LEDGER",
                     way_out="Decide which is right. Stop the servers, rename the other in the ledger (UPDATE "
                     f"outcome SET kind = {literal(kind)} WHERE kind = {literal(other)}, or the other way round), and "
                     "export to a new folder.",
-                )  # fmt: skip
+                )
             layout = layout._with(KIND + kind, kind)
         return layout
 
