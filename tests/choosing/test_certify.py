@@ -15,7 +15,7 @@ import outlay
 from conftest import Habit
 from outlay.choosing import certify as job
 from outlay.choosing.budget_curve import CurvePoint
-from outlay.choosing.certify import certified, certify_frontier
+from outlay.choosing.certify import About, Certified, Figures, certified, certify_frontier
 from outlay.choosing.curve import BudgetMixtures
 from outlay.choosing.estimates import assuming_less
 from outlay.choosing.evaluated_policy import EvaluatedPolicy
@@ -24,7 +24,9 @@ from outlay.choosing.looks import looks
 from outlay.choosing.measure import Measure
 from outlay.choosing.run import Run
 from outlay.choosing.stored import StoredFrontier
+from outlay.core.campaign import Campaign
 from outlay.core.errors import FolderError
+from outlay.core.progress import Progress, silent
 from outlay.core.transitions import CERTIFY, EVERYONE
 from outlay.estimators.day_effects import DayEffects, OutcomeByDay
 from outlay.estimators.fitted import combine
@@ -49,24 +51,35 @@ def run(trained: Path, tmp_path: Path) -> Run:
     return Run.open(tmp_path / "run")
 
 
+def certify(run: Run, campaign: Campaign | None = None, report: Progress = silent) -> Certified:
+    """The curve, in which nothing was found amiss."""
+    stored, about = StoredFrontier.read(run.folder / "frontier"), campaign or run.campaign
+    assert stored.days is not None
+    own = Figures(stored.points.only(np.array([-1, 0])), None, (None,), (None,), (0,))  # beside another for the old one
+    return certify_frontier(run, stored, run.data(), about, own, About(None, False, None, stored.days), report)
+
+
+def known(run: Run) -> Certified | None:
+    return certified(run, StoredFrontier.read(run.folder / "frontier"), run.data(), run.campaign)
+
+
 def test_a_budget_is_certified_from_what_its_members_measure_on_the_users_of_their_folds(
     run: Run, habit: Habit, tmp_path: Path
 ) -> None:
     """Values and errors are those of the folds' mixtures side by side, everyone's influence once."""
     data, campaign = run.data(), run.campaign
-    assert certified(run, data, campaign) is None
-    found = certify_frontier(run, data, campaign)
-    assert found.look == 2
-    assert found.alpha == pytest.approx(0.05 / 6)
+    assert known(run) is None
+    found = certify(run)
+    assert found.look == 1
+    assert 1 - found.curve.confidence == pytest.approx(0.25 * 0.05 / 2)
+    assert 1 - found.own.confidence == pytest.approx(0.75 * 0.05 / 2)
     everyone = views(data, 4)[0]
-    known = looks(everyone, EVERYONE)
-    assert known[0].startswith(f"{outlay.load_bundle(run.bundle).id}@")  # the look it was chosen for
-    assert known[1].startswith("frontier-")
+    assert [what.split("@")[0] for what in looks(everyone, EVERYONE)] == [outlay.load_bundle(run.bundle).id]
     curve = BudgetMixtures(StoredFrontier.read(run.folder / "frontier"), campaign, data)
     budget = float(curve.stored.budgets[20])
     frontier(run, [budget], export=tmp_path / "bundle")
     bundle, between = outlay.load_bundle(tmp_path / "bundle"), curve.between(budget)
-    certificate = found.band.certificate(between, curve.under(budget))
+    certificate = found.certificate(between, curve.under(budget))
     assert (certificate.users, certificate.policies) == (len(data.users), len(curve.stored.budgets))
 
     fold = curve.stored.fold[np.flatnonzero(between @ curve.stored.weights)]
@@ -89,15 +102,15 @@ def test_a_budget_is_certified_from_what_its_members_measure_on_the_users_of_the
         its[users] = psi[:, 1]
     (line,) = certificate.budgets
     assert line.value == pytest.approx(x[1])
-    errs, second_family = Spread.of(influence), found.band.second
+    errs, second_family = Spread.of(influence), found.curve.second
     assert second_family is not None
     above = errs.above(second_family.factor)
     further = np.sqrt(its.var(ddof=1) / len(its) - errs.error**2)
-    bounds = [x[1] + errs.above(found.band.factor), less + np.hypot(above, second_family.factor * further)]
+    bounds = [x[1] + errs.above(found.curve.factor), less + np.hypot(above, second_family.factor * further)]
     assert line.bound == pytest.approx(max(bounds), rel=1e-4)
     assert certificate.gain == pytest.approx(gain)
-    assert found.looked(certificate).look == 2
-    json.dumps(found.looked(certificate).to_dict(), allow_nan=False)
+    assert certificate.look == 1
+    json.dumps(certificate.to_dict(), allow_nan=False)
 
     decided = bundle.decide(pq.read_table(habit.folder / "states.parquet"), members=True)
     action = decided["action_index"].to_numpy().reshape(habit.truth.num_states, -1)
@@ -109,18 +122,18 @@ def test_a_budget_is_certified_from_what_its_members_measure_on_the_users_of_the
 def test_it_looks_once_and_then_reads_at_any_confidence(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     data = run.data()
     said: list[tuple[float, str]] = []
-    first = certify_frontier(run, data, run.campaign, lambda share, text: said.append((share, text)))
+    first = certify(run, report=lambda share, text: said.append((share, text)))
     assert len(said) > len(views(data, 4))
     assert [share for share, _ in said] == sorted(share for share, _ in said)
     monkeypatch.setattr(job, "measured_on", None)
-    again = certify_frontier(run, data, run.campaign)
-    assert (again.look, again.band.factor) == (first.look, first.band.factor)
-    assert np.array_equal(again.band.points.covariance, first.band.points.covariance)
-    other = certify_frontier(run, data, run.campaign.with_train(confidence=0.9))
-    assert other.look == 2
-    assert other.alpha == pytest.approx(0.1 / 6)
-    assert other.band.factor < first.band.factor
-    assert len(looks(views(data, 4)[0], EVERYONE)) == 2
+    again = certify(run)
+    assert (again.look, again.curve.factor) == (first.look, first.curve.factor)
+    assert np.array_equal(again.curve.points.covariance, first.curve.points.covariance)
+    other = certify(run, run.campaign.with_train(confidence=0.9))
+    assert other.look == 1
+    assert 1 - other.curve.confidence == pytest.approx(0.25 * 0.1 / 2)
+    assert other.curve.factor < first.curve.factor
+    assert len(looks(views(data, 4)[0], EVERYONE)) == 1
 
 
 def test_a_look_is_counted_before_anything_is_seen(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -131,19 +144,18 @@ def test_a_look_is_counted_before_anything_is_seen(run: Run, monkeypatch: pytest
     with monkeypatch.context() as patch:
         patch.setattr(job, "measured_on", killed)
         with pytest.raises(KeyboardInterrupt):
-            certify_frontier(run, data, run.campaign)
-    assert len(looks(data, EVERYONE)) == 2
-    assert certified(run, data, run.campaign) is None
-    assert certify_frontier(run, data, run.campaign).look == 2
-    assert len(looks(data, EVERYONE)) == 2
+            certify(run)
+    assert len(looks(data, EVERYONE)) == 1
+    assert known(run) is None
+    assert certify(run).look == 1
+    assert len(looks(data, EVERYONE)) == 1
 
 
 def test_what_stays_on_disk_says_nothing_of_any_user(run: Run) -> None:
-    found = certify_frontier(run, run.data(), run.campaign)
+    found = certify(run)
     with np.load(run.folder / "frontier" / "band.npz") as file:
-        assert max(file[name].size for name in file.files) == found.band.points.covariance.size
-        second = {"second_value", "second_covariance"}
-        assert set(file.files) == {"value", "covariance", "tails", "gains", "users", "said", *second}
+        assert max(file[name].size for name in file.files) == found.curve.points.covariance.size
+        assert {name.split("_")[0] for name in file.files} == {"own", "curve", "said"}
 
 
 def test_intervals_of_the_curve_and_marginal_values_allow_for_days_that_differ(run: Run) -> None:
@@ -174,9 +186,8 @@ def test_intervals_of_the_curve_and_marginal_values_allow_for_days_that_differ(r
 
 
 def test_a_run_without_a_frontier_has_no_band(finished: Path) -> None:
-    run = Run.open(finished)
     with pytest.raises(FolderError, match="trained for one budget"):
-        certify_frontier(run, run.data(), run.campaign)
+        certify(Run.open(finished))
 
 
 def test_where_states_are_not_counted_each_policy_has_to_be_confirmed_by_single_steps(
@@ -198,18 +209,18 @@ def test_where_states_are_not_counted_each_policy_has_to_be_confirmed_by_single_
         Measure, "_basis", lambda at, _: CountedBasis(at.panel.state, len(at.data.states), at.data.num_actions)
     )
     monkeypatch.setattr(job, "single_steps", steps)
-    found = certify_frontier(run, run.data(), run.campaign)
+    found = certify(run)
     stored = StoredFrontier.read(run.folder / "frontier")
-    used = np.flatnonzero(stored.weights.max(axis=0))
+    used = np.flatnonzero(stored.weights[:-1].max(axis=0))
     assert len(asked) == len(used)
-    assert found.band.refused is None
-    without = stored.weights[:, used[0]] == 0
-    assert [reason is None for reason in found.band.withheld] == without.tolist()
+    assert found.curve.refused is None
+    without = stored.weights[:-1, used[0]] == 0
+    assert [reason is None for reason in found.curve.withheld] == without.tolist()
     assert not without.all()
-    reason = found.band.withheld[int((~without).argmax())]
+    reason = found.curve.withheld[int((~without).argmax())]
     assert reason is not None
     assert reason.words.startswith("not checked: the log rarely did what")
     first, last = np.zeros(len(without)), np.zeros(len(without))
     first[(~without).argmax()] = last[without.argmax()] = 1
-    assert not found.band.certificate(first, run.campaign).certified
-    assert found.band.certificate(last, run.campaign).withheld is None
+    assert not found.curve.certificate(first, run.campaign).certified
+    assert found.curve.certificate(last, run.campaign).withheld is None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -78,14 +79,26 @@ def test_a_gain_that_evaluate_does_not_bound_is_not_bounded_by_the_curve(run: ou
     assert {point.gain_bound for point in curve.requested} == {None}
 
 
+def test_what_the_run_serves_is_a_point_of_its_curve(run: outlay.Run, tmp_path: Path) -> None:
+    found, curve = outlay.evaluate(run), outlay.frontier(run, [0.15], export=tmp_path / "bundle")
+    (point,) = curve.requested
+    assert curve.export is not None
+    assert curve.export.certificate == found.certificate
+    cost = next(e for e in found.estimates if (e.estimator, e.target) == ("fqe", "cost"))
+    assert [cost.value, cost.low, cost.high] == pytest.approx([point.spend[0], point.spend_low[0], point.spend_high[0]])
+    served, exported = outlay.load_bundle(run.bundle), outlay.load_bundle(tmp_path / "bundle")
+    assert served.weights.tolist() == pytest.approx(exported.weights.tolist())
+
+
 def test_a_band_of_an_older_version_is_measured_again_as_the_same_look(run: outlay.Run, tmp_path: Path) -> None:
-    """It may bound gains that rest on rare outcomes."""
+    """It has no mixture that the run serves."""
     first = outlay.frontier(run, [0.15], export=tmp_path / "first").export
     band = run.folder / "frontier" / "band.npz"
     with np.load(band) as file:
         part = {name: file[name] for name in file.files}
-    del part["second_value"]
-    np.savez(band, **part)
+    said = json.loads(str(part["said"]))
+    del said["about"]
+    np.savez(band, **part | {"said": json.dumps(said)})
     assert outlay.frontier(run, [0.15]).band is None
     again = outlay.frontier(run, [0.15], export=tmp_path / "again").export
     assert first is not None

@@ -238,7 +238,8 @@ def test_estimates_are_those_of_the_mixture_with_its_own_smaller_error() -> None
     about = campaign(0.8, [COST, REACH])
     given = points(random_covariance(16, 8), np.tile([0.5, 0.9, 0.6, 0.9], 4), 4)
     weights = np.array([0.5, 0.5, 0.0])
-    found = {(e.policy, e.target): e for e in band(given, about).estimates(weights, about)}
+    of = band(given, about)
+    found = {(e.policy, e.target): e for e in [*of.old_estimates(about), *of.estimates(weights, about)]}
     value, error = given.shown(np.append(weights, 0), about)
     got = [found["mixture", target] for target in ("reward", "cost", "reach")]
     assert [e.value for e in got] == pytest.approx(value)

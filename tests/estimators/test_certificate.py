@@ -6,10 +6,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from logs_in_memory import World, fit
+from one_mixture import certify
 
 from outlay.core.reasons import Reason, ReasonKind
 from outlay.core.transitions import CERTIFY
-from outlay.estimators.certificate import LIKELY, Certificate, certify, margins
+from outlay.estimators.certificate import LIKELY, Certificate, margins
 from outlay.estimators.fitted import combine
 from outlay.estimators.linear.basis import CountedBasis
 from outlay.estimators.panel import Panel

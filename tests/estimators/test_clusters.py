@@ -10,12 +10,13 @@ import numpy as np
 import pytest
 from logs_in_memory import World, campaign
 from numpy.typing import NDArray
+from one_mixture import certify
 
 from outlay.core.transitions import CERTIFY, USERS, Transitions
 from outlay.estimators import importance, marginalised
 from outlay.estimators.agreement import agree
 from outlay.estimators.band import Band
-from outlay.estimators.certificate import Certificate, certify
+from outlay.estimators.certificate import Certificate
 from outlay.estimators.clusters import Clusters, by_cluster
 from outlay.estimators.doubly_robust import DoublyRobust
 from outlay.estimators.fitted import Evaluator

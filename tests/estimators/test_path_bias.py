@@ -11,10 +11,10 @@ from functools import cache
 import numpy as np
 import pytest
 from logs_in_memory import campaign, transitions
+from one_mixture import certify
 
 from outlay.core.transitions import CERTIFY
 from outlay.estimators import path_bias
-from outlay.estimators.certificate import certify
 from outlay.estimators.fitted import Evaluator, Fitted
 from outlay.estimators.joint import Joint, mixed
 from outlay.estimators.linear.basis import CountedBasis

@@ -5,10 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from one_mixture import certify
 from scipy.stats import norm
 
 from outlay.core.estimate import Estimate
-from outlay.estimators.certificate import Certificate, certify, margins
+from outlay.estimators.certificate import Certificate, margins
 from outlay.estimators.weaker import Second, above_second, further_error, hull
 from outlay.ops.intervals import std_error
 from outlay.ops.skewed import Spread

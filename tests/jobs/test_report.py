@@ -109,15 +109,17 @@ def test_gains_by_segment_are_paired(evaluated: Path) -> None:
         assert gain == pytest.approx(new - old)
 
 
-def test_the_certificate_is_of_the_mixture_alone_and_the_curve_has_its_own(habit: Habit, tmp_path: Path) -> None:
+def test_the_certificate_is_of_the_mixture_alone_and_the_curve_has_a_share_of_its_look(
+    habit: Habit, tmp_path: Path
+) -> None:
     run = outlay.train(habit.changed(tmp_path), tmp_path / "run", method="frontier", oracle="tabular")
-    result = outlay.evaluate(run)
+    outlay.evaluate(run)
     certificate = results_of(run.folder).evaluated.certificate
     assert (certificate.policies, certificate.look) == (1, 1)
-    assert result.diagnostics.curve is not None
-    assert result.diagnostics.curve.look == 2
+    assert certificate.alpha == pytest.approx(0.75 * 0.025)
+    assert outlay.frontier(run).band.look == 1  # type: ignore[union-attr]
     assert "the bounds hold for" not in report(run).read_text(encoding="utf-8")
-    assert "outlay frontier has other figures for the same budget" in report(run).read_text(encoding="utf-8")
+    assert "This mixture is a point of its curve" in report(run).read_text(encoding="utf-8")
 
 
 def test_a_behaviour_model_is_shown_action_by_action(evaluated: Path, tmp_path: Path) -> None:

@@ -67,6 +67,7 @@ class RunContext:
         seed: of the training.
         folder: of the run that is being made.
         view: the log with the features that the policies read, where they read past days that DATA does not tell.
+        own_share: of the next look's α for the mixture that is served; less than 1 where the look is at a whole curve.
     """
 
     data: Transitions
@@ -77,6 +78,7 @@ class RunContext:
     seed: int
     folder: Path
     view: Transitions | None = None
+    own_share: float = 1.0
 
     @property
     def seen(self) -> Transitions:

@@ -1,30 +1,31 @@
-"""One look at the certify users for the whole frontier of a run: every mixture and every budget is certified by it.
+"""The certificate of a policy, and of every other budget of its run's frontier: one look at the certify users.
 
-    found = certify_frontier(run, run.data(), run.campaign)
-    certificate = found.band.certificate(curve.between(budget), curve.under(budget))
+    figures = figures_of(measure, new, old, campaign, doubt)                    # of the policy, a curve of one point
+    found = certify_alone(figures, about, campaign, data, identity)
+    found = certify_frontier(run, stored, data, campaign, figures, about)       # and of every budget
+    certificate = found.certificate(curve.between(budget), curve.under(budget))
 
-The mixtures of the grid of budgets (`budget_grid.py`) are measured there, once: each policy on the users of its fold.
-What was measured stays in RUN/frontier/band.npz, without a line about any user. A later request, at this confidence
-or another, reads it, and it stays the same look.
+Three quarters of the look's α (`certificate.OWN`) are for the mixture that the run serves, the rest for all other
+budgets: bounds of all mixtures of the grid (`budget_grid.py`) that hold together (`band.py`). They are measured on the
+certify users once, each policy on the users of its fold. What was measured stays in RUN/frontier/band.npz, without a
+line about any user. A later request, at this confidence or another, reads it, and it stays the same look.
 """
 
 from __future__ import annotations
 
-import hashlib
 import json
 import zipfile
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import TypeAdapter
 
 from outlay.bundles.in_memory import in_memory
-from outlay.bundles.manifest import digest
-from outlay.bundles.read import load_bundle
-from outlay.choosing.checks import Checks
+from outlay.bundles.manifest import unseal
+from outlay.choosing.checks import agreement_of
 from outlay.choosing.estimates import (
     PolicyEstimates,
     assuming_less,
@@ -40,92 +41,226 @@ from outlay.choosing.looks import look
 from outlay.choosing.measure import Measure
 from outlay.choosing.rotation import measured_on
 from outlay.choosing.run import Run
-from outlay.choosing.stored import StoredFrontier
-from outlay.choosing.window import claimed, window_of
+from outlay.choosing.stored import POINTS, StoredFrontier
+from outlay.choosing.window import claimed
 from outlay.core.campaign import Campaign
-from outlay.core.errors import FolderError, InfeasibleError
+from outlay.core.errors import FolderError
+from outlay.core.estimate import Estimate
 from outlay.core.files import new_file
 from outlay.core.progress import Progress, silent, within
 from outlay.core.reasons import Reason, ReasonKind
 from outlay.core.transitions import Transitions
-from outlay.estimators.balance import BalanceCheck
 from outlay.estimators.band import Band
-from outlay.estimators.certificate import Certificate
+from outlay.estimators.certificate import OWN, Certificate, unless_approximate
 from outlay.estimators.day_effects import DayEffects
 from outlay.estimators.fitted import Fitted, combine
 from outlay.estimators.frontier import Points, needed
 from outlay.estimators.joint import Joint, mixed
-from outlay.estimators.observed import Reproduction, observe, reproduces
 from outlay.estimators.reach import Reach, largest
 from outlay.estimators.units import missing, needed_days, objective
 
 BAND = "band.npz"
+Vector = NDArray[np.float64]
 J = TypeVar("J", bound=Joint)
+
+
+class Figures(NamedTuple):
+    """What L mixtures were measured at on the certify users; each tuple `[L]`.
+
+    Attributes:
+        points: the mixtures, then the old policy.
+        second: the same by an estimate that assumes less; None where there is none.
+        withheld: why a mixture could not be measured or is not believed, or None.
+        doubts: why a bound of its gain is not to be relied on, or None.
+        unbelieved: `[m]` rows of the log above the stated largest cost of each budget.
+    """
+
+    points: Points
+    second: Points | None
+    withheld: tuple[Reason | None, ...]
+    doubts: tuple[str | None, ...]
+    unbelieved: tuple[int, ...]
+
+
+class About(NamedTuple):
+    """What an evaluation found of the users and the state, whatever the policy.
+
+    Attributes:
+        refused: why nothing that is measured is to be believed, or None.
+        approximate: whether the policies read more of the past than the state holds: nothing is issued.
+        window: days that figures are means over, or None (`Measure.window`).
+        days: how days differ.
+    """
+
+    refused: Reason | None
+    approximate: bool
+    window: int | None
+    days: DayEffects
 
 
 @dataclass(frozen=True)
 class Certified:
-    """The band of a run's frontier, and the look that it cost.
+    """What one look certifies.
 
     Attributes:
-        band: bounds of the G mixtures at 1 − `alpha`.
+        own: bounds of the mixture that the run serves.
+        curve: bounds that hold together for the G mixtures of the curve.
         look: which look at the certify users it was.
-        alpha: what that look may spend.
+        approximate: as of `About`.
     """
 
-    band: Band
+    own: Band
+    curve: Band
     look: int
-    alpha: float
+    approximate: bool
 
-    def looked(self, certificate: Certificate) -> Certificate:
-        """Return a certificate from this band with the number of its look and α."""
-        return replace(certificate, look=self.look, alpha=self.alpha)
+    def certificate(self, weights: Vector, campaign: Campaign) -> Certificate:
+        """Return the certificate of the mixture `[G + 1]` of these mixtures under this campaign's limits."""
+        return _issued(*self._of(weights), campaign, self.look, self.approximate)
+
+    def estimates(self, weights: Vector, campaign: Campaign) -> list[Estimate]:
+        """Return objective and costs of the mixture `[G + 1]`, each with its own interval."""
+        band, share = self._of(weights)
+        return band.estimates(share, campaign)
+
+    def _of(self, weights: Vector) -> tuple[Band, Vector]:
+        return (self.own, weights[-1:]) if weights[-1] else (self.curve, weights[:-1])
+
+
+def figures_of(
+    measure: Measure, new: PolicyEstimates, old: PolicyEstimates, campaign: Campaign, doubt: str | None
+) -> Figures:
+    """Return the figures of one policy from its estimates and those of the log's own."""
+    absent = missing(new.fitted, campaign) or (None if new.second is None else missing(new.second, campaign))
+    reach, its = measure.reach(new.policy.parts, new.policy.weights), measure.reach(old.policy.parts)
+    reaches = largest(new.fitted, campaign, reach), largest(old.fitted, campaign, its)
+    return Figures(
+        Points.of([new.fitted, old.fitted], campaign, reaches=reaches),
+        None if new.second is None else Points.of([new.second, old.second or old.fitted], campaign),
+        (None if absent is None else Reason(ReasonKind.UNSUPPORTED, {"found": absent}),),
+        (doubt,),
+        tuple(reaches[0].unbelieved.tolist()),
+    )
+
+
+def certify_alone(figures: Figures, about: About, campaign: Campaign, data: Transitions, identity: str) -> Certificate:
+    """Certify one policy, known by its identity: a look."""
+    number, alpha = look(data, identity, campaign.train.confidence, data.certifying)
+    return _issued(_band(figures, about, campaign, alpha), np.ones(1), campaign, number, about.approximate)
 
 
 def certify_frontier(
     run: Run,
+    stored: StoredFrontier,
     data: Transitions,
     campaign: Campaign,
+    own: Figures,
+    about: About,
     report: Progress = silent,
-    *,
-    refused: Reason | None = None,
 ) -> Certified:
-    """The band of a run's frontier: a look at the certify users, the first time.
+    """Certify what a run serves, and all mixtures of its frontier: a look, the first time.
 
     Args:
         run: with a frontier.
+        stored: the frontier, with a curve.
         data: its transitions.
         campaign: budgets, and the confidence of all looks together.
+        own: figures of what the run serves.
+        about: what the evaluation found besides.
         report: called with the fraction done and what is being done.
-        refused: why nothing that is measured is to be believed, where somebody knows it already.
 
     Raises:
-        FolderError: if the run has no frontier, or it or its band is damaged.
+        FolderError: if its band is damaged.
     """
-    if (found := certified(run, data, campaign)) is not None:
+    if (found := certified(run, stored, data, campaign)) is not None:
         return found
-    stored = StoredFrontier.read(run.folder / "frontier")
-    if not len(stored.budgets):
-        raise InfeasibleError(
-            stored.manifest["no_curve"],
-            file=stored.folder,
-            way_out="Change the limits in the campaign file, and train again.",
-        )
-    share = stored.weights.max(axis=0) > 0  # policies that any mixture needs
+    view = views(data, len(stored.shares))[0]
+    # Counted before anything is seen: a killed run may have looked.
+    look(view, _identity(run), campaign.train.confidence, view.certifying)
+    curve = _curve(stored, data, campaign, within(report, 0, 0.9))
+    arrays: dict[str, Vector] = {}
+    said = {"about": about._asdict() | {"days": asdict(about.days)}}
+    for name, each in (("own", own), ("curve", curve)):
+        points = {"first": each.points} | ({} if each.second is None else {"second": each.second})
+        for which, part in points.items():
+            arrays |= {f"{name}_{which}_{field}": getattr(part, field) for field in POINTS}
+        said[name] = each._asdict() | {"points": None, "second": None, "users": each.points.users}
+        said[name] |= {"clusters": each.points.clusters}
+    with new_file(run.folder / "frontier" / BAND) as temporary, temporary.open("wb") as handle:
+        np.savez(handle, said=json.dumps(said, default=asdict), **arrays)  # type: ignore[arg-type]
+    found = certified(run, stored, data, campaign)
+    assert found is not None
+    return found
+
+
+def certified(run: Run, stored: StoredFrontier, data: Transitions, campaign: Campaign) -> Certified | None:
+    """What was certified before, or None.
+
+    Raises:
+        FolderError: if it is damaged.
+    """
+    path = run.folder / "frontier" / BAND
+    if not path.exists():
+        return None
+    try:
+        with path.open("rb") as handle, np.load(handle) as file:
+            arrays = {name: file[name] for name in file.files}
+        said = json.loads(str(arrays["said"]))
+        if "about" not in said:  # of an older version, which did not measure what the run serves
+            return None
+        about = TypeAdapter(About).validate_python(said["about"])
+        own, curve = (_read(arrays, said[name], name) for name in ("own", "curve"))
+    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile):
+        raise FolderError("is damaged.", file=path, way_out="Remove it: it is made again, as the same look.") from None
+    view = views(data, len(stored.shares))[0]
+    number, alpha = look(view, _identity(run), campaign.train.confidence, view.certifying)
+    bands = _band(own, about, campaign, alpha * OWN), _band(curve, about, campaign, alpha * (1 - OWN))
+    return Certified(*bands, number, about.approximate)
+
+
+def _read(arrays: dict[str, Vector], said: dict[str, Any], name: str) -> Figures:
+    def points(which: str) -> Points:
+        part = {field: arrays[f"{name}_{which}_{field}"] for field in POINTS}
+        return Points(**part, users=said["users"], clusters=said["clusters"])
+
+    withheld = TypeAdapter(tuple[Reason | None, ...]).validate_python(said["withheld"])
+    second = points("second") if f"{name}_second_value" in arrays else None
+    return Figures(points("first"), second, withheld, tuple(said["doubts"]), tuple(said["unbelieved"]))
+
+
+def _band(figures: Figures, about: About, campaign: Campaign, alpha: float) -> Band:
+    return Band.of(
+        figures.points,
+        figures.withheld,
+        about.refused,
+        campaign,
+        confidence=1 - alpha,
+        window=claimed(campaign, about.window),
+        days=about.days,
+        unbelieved=figures.unbelieved,
+        doubts=figures.doubts,
+        second=figures.second,
+    )
+
+
+def _issued(band: Band, weights: Vector, campaign: Campaign, number: int, approximate: bool) -> Certificate:
+    found = replace(band.certificate(weights, campaign), look=number, alpha=1 - band.confidence)
+    return unless_approximate(found) if approximate else found
+
+
+def _curve(stored: StoredFrontier, data: Transitions, campaign: Campaign, report: Progress) -> Figures:
+    """Measure the mixtures of the curve on the certify users."""
+    grid = stored.weights[:-1]
+    share = grid.max(axis=0) > 0  # policies that any mixture needs
     used = np.flatnonzero(share)
     bundle = in_memory(stored.spec(share / len(used), campaign, data))
-    # Counted before anything is seen: a killed run may have looked. The run's own mixture keeps the look before,
-    # for which it was chosen.
-    confidence, view = campaign.train.confidence, views(data, len(stored.shares))[0]
-    look(view, str(load_bundle(run.bundle).manifest["id"]), confidence, view.certifying)
-    look(view, _identity(stored), confidence, view.certifying)
     at = measured_on(data, bundle, stored.fold_weights(share / len(used)))
     old = at.old()
-    check = reproduces(observe(at.panel, days=at.days), at.old_as_observed(old), at.state.day_effects)
-    balance = at.state.balance(at.propensity())
-    folds = _measured(at, campaign, check, balance, within(report, 0, 0.9))
-    shares = [[weights[used[stored.fold[used] == k]] for k in range(len(folds))] for weights in stored.weights]
-    withheld, reaches, doubts = [], [], []
+    folds = _measured(at, campaign, report)
+    shares = [[weights[used[stored.fold[used] == k]] for k in range(len(folds))] for weights in grid]
+    withheld: list[Reason | None] = []
+    reaches: list[Reach] = []
+    doubts: list[str | None] = []
     aim = objective(campaign)
     base = unseen(old, at.panel.names, at.varies([None]))[old.column(aim)]
 
@@ -155,8 +290,8 @@ def certify_frontier(
             ]
             reaches.append(largest(whole, campaign, Reach.pooled(apart)))
             varies = np.any([policy.varies for policy in live], axis=0)
-            own = unseen(whole, at.panel.names, varies)[whole.column(aim)]
-            doubts.append(gain_doubt(whole, old, aim, (own, base)))
+            never = unseen(whole, at.panel.names, varies)[whole.column(aim)]
+            doubts.append(gain_doubt(whole, old, aim, (never, base)))
             yield whole
         reaches.append(largest(old, campaign, at.reach([None])))
         yield old
@@ -173,84 +308,7 @@ def certify_frontier(
 
     points = Points.of(mixtures(), campaign, reaches=reaches)
     second = Points.of(assuming_less_of_them(), campaign)
-    doubt = check.refused or refused or at.state.markov_check.refused or balance.refused
-    with new_file(run.folder / "frontier" / BAND) as temporary, temporary.open("wb") as handle:
-        np.savez(
-            handle,
-            value=points.value,
-            covariance=points.covariance,
-            tails=points.tails,
-            gains=points.gains,
-            users=points.users,
-            second_value=second.value,
-            second_covariance=second.covariance,
-            said=json.dumps(
-                {
-                    "withheld": [None if reason is None else asdict(reason) for reason in withheld],
-                    "refused": None if doubt is None else asdict(doubt),
-                    "doubts": doubts,
-                    "window": at.window,
-                    "clusters": points.clusters,
-                    "days": asdict(at.state.day_effects),
-                    "unbelieved": reaches[-1].unbelieved.tolist(),
-                }
-            ),
-        )
-    found = certified(run, data, campaign)
-    assert found is not None
-    return found
-
-
-def certified(run: Run, data: Transitions, campaign: Campaign) -> Certified | None:
-    """The band as it was measured before, or None.
-
-    Raises:
-        FolderError: if it is damaged.
-    """
-    path = run.folder / "frontier" / BAND
-    if not path.exists():
-        return None
-    stored = StoredFrontier.read(run.folder / "frontier")
-    try:
-        with path.open("rb") as handle, np.load(handle) as file:
-            part = {name: file[name] for name in file.files}
-        said = json.loads(str(part["said"]))
-        if "second_value" not in part:  # of an older version, whose bounds trusted the fitted evaluation alone
-            return None
-        reasons = TypeAdapter(tuple[Reason | None, ...]).validate_python((said["refused"], *said["withheld"]))
-        doubts, window = said["doubts"], said.get("window")
-        days = TypeAdapter(DayEffects | None).validate_python(said.get("days"))
-        second, points = (
-            Points(
-                part[f"{kind}value"],
-                part[f"{kind}covariance"],
-                part[f"{kind}covariance"],
-                int(part["users"]),
-                part["tails"],
-                part["gains"],
-                said.get("clusters"),
-            )
-            for kind in ("second_", "")
-        )
-    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile):
-        raise FolderError("is damaged.", file=path, way_out="Remove it: it is made again, as the same look.") from None
-    view = views(data, len(stored.shares))[0]
-    if window != window_of(view):  # of an older version, which certified discounted figures between features
-        return None
-    number, alpha = look(view, _identity(stored), campaign.train.confidence, view.certifying)
-    band = Band.of(
-        points,
-        reasons[1:],
-        reasons[0],
-        campaign,
-        confidence=1 - alpha,
-        window=claimed(campaign, window),
-        days=days,
-        unbelieved=tuple(said.get("unbelieved", ())),
-        doubts=doubts,
-        second=second,
-    )
-    return Certified(band, number, alpha)
+    return Figures(points, second, tuple(withheld), tuple(doubts), tuple(reaches[-1].unbelieved.tolist()))
 
 
 @dataclass(frozen=True)
@@ -272,9 +330,7 @@ class _Policy:
     second: Joint
 
 
-def _measured(
-    at: Measure, campaign: Campaign, check: Reproduction, balance: BalanceCheck, report: Progress
-) -> list[list[_Policy]]:
+def _measured(at: Measure, campaign: Campaign, report: Progress) -> list[list[_Policy]]:
     """Every policy on the users of its fold, by fold in the order of the bundle's members."""
     names, found = needed(campaign), []
     for k, part in enumerate(at.folds):
@@ -292,7 +348,7 @@ def _measured(
                 vague = too_few_follow(part, policy, propensity, fitted) if part.sequential else None
                 steps = single_steps(part, policy, propensity)
                 told = PolicyEstimates(policy, {"fqe": fitted}, {}, steps, part.sequential, vague)
-                reason = Checks.of(told, check, behaviour, at.state.markov_check, balance).agreement.reason
+                reason = agreement_of(told, behaviour).reason
             second = assuming_less(part, policy.parts[0], fitted, propensity, days) or fitted
             absent = missing(second, campaign)
             reason = reason or (None if absent is None else Reason(ReasonKind.UNSUPPORTED, {"found": absent}))
@@ -314,10 +370,6 @@ def _picked(joint: J, names: Sequence[str]) -> J:
     return joint.picked(names, [joint.column(name) for name in names], [1.0] * len(names))
 
 
-def _identity(stored: StoredFrontier) -> str:
-    """What is looked at: these mixtures of these policies, on these data."""
-    content = hashlib.sha256()
-    for part in (stored.network, stored.policy, stored.fold, stored.head_weights, stored.value, stored.weights):
-        content.update(np.ascontiguousarray(part).tobytes())
-    what = [content.hexdigest(), stored.manifest["imitation_threshold"], stored.manifest["data_hash"]]
-    return f"frontier-{digest(what)[:16]}"
+def _identity(run: Run) -> str:
+    """What is looked at: the bundle of the run, and what else its frontier holds."""
+    return str(unseal(run.bundle)["id"])

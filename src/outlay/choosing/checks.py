@@ -78,26 +78,7 @@ class Checks:
         old: PolicyEstimates | None = None,
     ) -> Checks:
         """Check the estimates of a policy; `old` are those of the log's own policy, where days differ."""
-        if behaviour is not None and not behaviour.ok:
-            confirmed = estimates.steps is None and not estimates.by_day
-            kind = ReasonKind.NOT_COMPARED if confirmed else ReasonKind.NOT_CHECKED
-            agreement = Agreement(Reason(kind, {"found": MISFIT}), ())
-        else:
-            others = {
-                name: (joint, estimates.cautions[name])
-                for name, joint in estimates.joints.items()
-                if ESTIMATORS[name].checks
-            }
-            # Single steps do not need the basis.
-            assume_less = (*(name for name in others if ESTIMATORS[name].assumes_less), ONE_STEP)
-            agreement = agree(
-                estimates.fitted,
-                others,
-                estimates.steps,
-                estimates.vague,
-                assume_less=assume_less,
-                old=None if old is None else old.joints,
-            )
+        agreement = agreement_of(estimates, behaviour, old)
         return cls(
             propensities=behaviour, reproduction=reproduction, markov=markov, agreement=agreement, balance=balance
         )
@@ -178,6 +159,29 @@ class Checks:
             elif estimator.needs_state:
                 estimates = estimates.with_caution(name, _said(self.markov.refused))
         return estimates
+
+
+def agreement_of(
+    estimates: PolicyEstimates, behaviour: BehaviourCheck | None, old: PolicyEstimates | None = None
+) -> Agreement:
+    """Check that other estimators agree with the fitted evaluation of a policy.
+
+    Args:
+        estimates: of the policy.
+        behaviour: the fit of the behaviour model; None where propensities are as logged.
+        old: estimates of the log's own policy, where days differ.
+    """
+    if behaviour is not None and not behaviour.ok:
+        confirmed = estimates.steps is None and not estimates.by_day
+        kind = ReasonKind.NOT_COMPARED if confirmed else ReasonKind.NOT_CHECKED
+        return Agreement(Reason(kind, {"found": MISFIT}), ())
+    others = {
+        name: (joint, estimates.cautions[name]) for name, joint in estimates.joints.items() if ESTIMATORS[name].checks
+    }
+    # Single steps do not need the basis.
+    assume_less = (*(name for name in others if ESTIMATORS[name].assumes_less), ONE_STEP)
+    before = None if old is None else old.joints
+    return agree(estimates.fitted, others, estimates.steps, estimates.vague, assume_less=assume_less, old=before)
 
 
 def _said(reason: Reason | None) -> str | None:

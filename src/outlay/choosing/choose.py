@@ -330,7 +330,7 @@ def _margin(members: list[MeasuredPolicy], weights: Vector, context: RunContext)
     return margins(
         std_error(influence[0]) / np.sqrt(data.folds),
         certifying,
-        factor=quantile(1 - context.alpha),
+        factor=quantile(1 - context.own_share * context.alpha),
         margin=margin,
         further=weights @ np.array([each.further for each in members]),
     )

@@ -5,7 +5,7 @@
 
 The budget that moves is the money budget; the others keep their limits. Training solved the mixtures of a grid of
 budgets (`budget_grid.py`), and those of other budgets lie between. Every one leaves room for its certificate: one look
-at the certify users, for all mixtures together (`certify.py`).
+at the certify users, for all mixtures together (`certify.py`), after which its figures are those of that look.
 """
 
 from __future__ import annotations
@@ -59,15 +59,16 @@ class BudgetMixtures:
 
         Raises:
             InfeasibleError: if the other limits cannot be kept however much is spent.
-            FolderError: if an older version measured the policies, which extrapolated between features, or did not look
-                how days differ.
+            FolderError: if an older version measured the policies, which extrapolated between features, did not look
+                how days differ, or served another mixture than the curve has.
         """
-        if stored.days is None or stored.manifest["window"] != window_of(views(data, len(stored.shares))[0]):
-            raise FolderError(
-                "was measured by an older version, whose figures or intervals were others.",
-                file=stored.folder,
-                way_out=AGAIN,
-            )
+        if (
+            stored.own is None
+            or stored.days is None
+            or stored.manifest["window"] != window_of(views(data, len(stored.shares))[0])
+        ):
+            raise FolderError("was measured by an older version, whose figures or intervals were others.",
+                              file=stored.folder, way_out=AGAIN)  # fmt: skip
         if not len(stored.budgets):
             raise InfeasibleError(
                 stored.manifest["no_curve"],
@@ -131,33 +132,39 @@ class BudgetMixtures:
             InfeasibleError: if no mixture keeps the limits.
         """
         campaign = self.under(budget)
-        spec = self.stored.spec(self.between(budget) @ self.stored.weights, campaign, self.data)
-        return replace(spec, frontier=self.stored.policies(campaign))
+        return self.stored.beside(self.stored.spec(self.between(budget) @ self.stored.weights, campaign, self.data))
 
     def between(self, budget: float) -> Vector:
-        """Return `[G]` shares of the grid's mixtures in the mixture for a budget, which lies between two neighbours.
+        """Return `[G + 1]` shares of the stored mixtures in the one for a budget, which lies between two of the grid.
+
+        The budget that the run was trained for has the mixture that it serves, which comes last.
 
         Raises:
             InfeasibleError: if it lies below the curve.
         """
+        budgets = self.stored.budgets
+        if budget == self.stored.own:
+            own: Vector = np.eye(len(budgets) + 1)[-1]
+            return own
         if budget < self.least * (1 - ROUNDING):
             others = "" if len(self.campaign.budgets) == 1 else " that keeps the other limits"
             raise InfeasibleError(
                 f"lies below the curve: the cheapest mixture{others} needs {self.money.name} {self.least:.4g} per "
                 f"{self.money.per}, the margin for the certificate included.",
-                file=self.stored.folder,
-                where=f"budget {budget:g}",
-                way_out=f"Give {advised(self.least)} or more.",
-            )
-        budgets = self.stored.budgets
-        return np.array([np.interp(budget, budgets, one) for one in np.eye(len(budgets))])
+                file=self.stored.folder, where=f"budget {budget:g}", way_out=f"Give {advised(self.least)} or more.",
+            )  # fmt: skip
+        return np.array([*(np.interp(budget, budgets, one) for one in np.eye(len(budgets))), 0.0])
+
+    @property
+    def names(self) -> list[str]:
+        """`[1+m]` of the objective and the budgets."""
+        return [objective(self.campaign), *(budget.name for budget in self.campaign.budgets)]
 
     def ends(self, value: Vector, error: Vector, points: Points) -> tuple[Vector, Vector]:
         """Return `[1+m]` both ends of the intervals of objective and costs, with what days add to them."""
-        names = [objective(self.campaign), *(budget.name for budget in self.campaign.budgets)]
         confidence = self.campaign.train.confidence
         low, high = interval(value, error, confidence, points.freedom)
-        for j, name in enumerate(names):
+        for j, name in enumerate(self.names):
             low[j], high[j] = self.days.ends(Target.parse(name), (value[j], low[j], high[j]), confidence)
         return low, high
 
@@ -167,9 +174,9 @@ class BudgetMixtures:
         if len(budgets) < 2:
             return 0.0, 0.0, 0.0
         place = min(int(np.searchsorted(budgets, budget, side="right")), len(budgets) - 1)
-        step = np.zeros(len(budgets))
+        step = np.zeros(len(budgets) + 1)
         step[[place, place - 1]] = 1, -1
-        step /= float(step @ budgets)
+        step /= budgets[place] - budgets[place - 1]
         value, confidence = float(step @ self.stored.aim), self.campaign.train.confidence
         error = float(np.sqrt(max(points.mixture(step)[1][0, 0], 0.0)))
         low, high = (float(end) for end in interval(value, error, confidence, points.freedom))
@@ -203,10 +210,10 @@ def curve_of(
         least=mixtures.least,
         most=mixtures.most,
         confidence=campaign.train.confidence,
-        users=stored.points.users,
+        users=stored.points.users if known is None else known.curve.points.users,
         curve=tuple(_points(mixtures, known, report)),
         requested=tuple(_bounded(point, mixtures, known) for point in map(mixtures.point, budgets)),
-        old=_old(mixtures),
+        old=_old(mixtures, known),
         policies=tuple(
             SinglePolicy(
                 multiplier=tuple(multiplier.tolist()),
@@ -232,7 +239,13 @@ def _points(mixtures: BudgetMixtures, known: Certified | None, report: Progress)
         yield _bounded(mixtures.point(float(budget)), mixtures, known)
 
 
-def _old(mixtures: BudgetMixtures) -> OldPolicy | None:
+def _old(mixtures: BudgetMixtures, known: Certified | None) -> OldPolicy | None:
+    if known is not None:
+        whole, *costs = known.curve.old_estimates(mixtures.campaign)
+        if whole.value is None or whole.low is None or whole.high is None or any(each.value is None for each in costs):
+            return None
+        spend = tuple(float(each.value or 0) for each in costs)
+        return OldPolicy(value=whole.value, low=whole.low, high=whole.high, spend=spend)
     old = mixtures.stored.old
     value, error = old.shown(np.ones(1), mixtures.campaign)
     if not np.isfinite([*value, *error]).all():
@@ -242,23 +255,18 @@ def _old(mixtures: BudgetMixtures) -> OldPolicy | None:
 
 
 def _band(known: Certified) -> CurveBand:
-    band, old = known.band, float(known.band.points.value[-1, 0])
-    return CurveBand(
-        users=band.points.users,
-        policies=len(band),
-        confidence=band.confidence,
-        factor=band.factor,
-        look=known.look,
-        old=old if np.isfinite(old) else None,
-    )
+    band, old = known.curve, float(known.curve.points.value[-1, 0])
+    return CurveBand(users=band.points.users, policies=len(band), confidence=band.confidence, factor=band.factor,
+                     look=known.look, old=old if np.isfinite(old) else None)  # fmt: skip
 
 
 def _bounded(point: CurvePoint, mixtures: BudgetMixtures, known: Certified | None) -> CurvePoint:
-    """Add the certificate and the bounds from the look at the certify users, if there was one."""
+    """Put what the look at the certify users measured in place of what chose the mixture, with its certificate."""
     if known is None:
         return point
-    certificate = known.band.certificate(mixtures.between(point.budget), mixtures.under(point.budget))
-    return replace(
+    between, campaign = mixtures.between(point.budget), mixtures.under(point.budget)
+    certificate = known.certificate(between, campaign)
+    point = replace(
         point,
         certified=certificate.certified,
         certificate=certificate.words,
@@ -266,4 +274,17 @@ def _bounded(point: CurvePoint, mixtures: BudgetMixtures, known: Certified | Non
         gain_bound=certificate.gain_bound,
         gain_most=certificate.gain_most,
         bounds=tuple(line.bound for line in certificate.budgets),
+    )
+    whole, *costs = [(e.value, e.low, e.high) for e in known.estimates(between, campaign)]
+    if None in whole or any(None in cost for cost in costs):
+        return point
+    spend, low, high = (tuple(float(cost[end] or 0) for cost in costs) for end in range(3))
+    return replace(
+        point,
+        value=float(whole[0] or 0),
+        low=float(whole[1] or 0),
+        high=float(whole[2] or 0),
+        spend=spend,
+        spend_low=low,
+        spend_high=high,
     )

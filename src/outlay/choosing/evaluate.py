@@ -8,43 +8,33 @@ from dataclasses import asdict, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from outlay.choosing.certify import certify_frontier
+from outlay.choosing.certify import About, certify_alone, certify_frontier, figures_of
 from outlay.choosing.checks import Checks
 from outlay.choosing.constants import beside_constants, constants_of
 from outlay.choosing.diagnostics import daily, matching_paths, overlap, shares
 from outlay.choosing.estimates import PolicyEstimates, estimate_policy, gain_doubt
 from outlay.choosing.evaluated_policy import OLD, EvaluatedPolicy, mixture_of
-from outlay.choosing.evaluation import CurveLook, Diagnostics, Evaluation, PairedDifference, SegmentEstimate
+from outlay.choosing.evaluation import Diagnostics, Evaluation, PairedDifference, SegmentEstimate
 from outlay.choosing.first_days import FirstDays
 from outlay.choosing.grade import grade, sensitivity
-from outlay.choosing.looks import look
 from outlay.choosing.measure import Measure
 from outlay.choosing.next_test import PlannedTest, plan_settling, plan_test
 from outlay.choosing.randomising import randomising_cost
 from outlay.choosing.ruled_out import ruled_out
 from outlay.choosing.run import Run
-from outlay.choosing.stored import StoredFrontier
+from outlay.choosing.stored import stored_curve
 from outlay.choosing.verdict import verdict
-from outlay.choosing.window import claimed, claims_window
+from outlay.choosing.window import claims_window
 from outlay.core.campaign import Campaign
 from outlay.core.estimate import Estimate
 from outlay.core.progress import Progress, within
-from outlay.core.reasons import Reason, ReasonKind
+from outlay.core.reasons import Reason
 from outlay.core.target import Target
 from outlay.core.transitions import EVERYONE
-from outlay.estimators.certificate import (
-    LEAST_USERS,
-    LIKELY,
-    Certificate,
-    certify,
-    unless_approximate,
-    unless_shared,
-    unless_unassigned,
-)
+from outlay.estimators.certificate import LEAST_USERS, Certificate
 from outlay.estimators.importance import Weighted
 from outlay.estimators.observed import observe, of_some, reproduces
-from outlay.estimators.reach import Reach, largest
-from outlay.estimators.units import coordinates, decisions, missing, objective
+from outlay.estimators.units import objective
 
 
 def evaluate_policy(
@@ -98,10 +88,7 @@ def evaluate_policy(
     report(0.7, "segments")
     segments = tuple(_segments(measure, new, old, propensity, checks, campaign))
     report(0.8, "the certificate")
-    certificate = unless_unassigned(_certified(measure, new, old, campaign, checks.refused), campaign)
-    if run is not None and measure.lags is not None:
-        certificate = unless_approximate(certificate)
-    curve = None if run is None else _curve(measure, run, campaign, checks.refused, report)
+    certificate = _certified(measure, new, old, campaign, checks.refused, run, within(report, 0.8, 0.95))
     less = {each.policy.name: new.rows_less(each, campaign, level) for each in [old, *compared]}
     rows = [e for each in [old, *others, *members] for e in each.rows(campaign, level)]
     observations = observed.estimates("old", "observed", confidence=level, cautions=of_some(measure.panel, observed))
@@ -164,7 +151,6 @@ def evaluate_policy(
             agreement=checks.agreement,
             paths=matching_paths(weighed, campaign.meta.report_days),
             overlap=overlap(measure, policy, propensity),
-            curve=curve,
             sensitivity=sensitivity(measure, policy, certificate, campaign),
         ),
         notes={"constants": constants[0].words(measure.data)} if constants else {},
@@ -205,74 +191,26 @@ def _members(measure: Measure, policy: EvaluatedPolicy, propensity: NDArray[np.f
 
 
 def _certified(
-    measure: Measure, new: PolicyEstimates, old: PolicyEstimates, campaign: Campaign, refused: Reason | None
-) -> Certificate:
-    """Certify a policy, and count the look."""
-    number, alpha = look(measure.data, new.policy.identity, campaign.train.confidence, measure.data.certifying)
-    reaches = (
-        largest(new.fitted, campaign, measure.reach(new.policy.parts, new.policy.weights)),
-        largest(old.fitted, campaign, measure.reach(OLD.parts)),
-    )
-    certificate = _bounded(measure, new, old, campaign, refused, reaches, 1 - alpha)
-    likely = _bounded(measure, new, old, campaign, refused, reaches, LIKELY).gain_bound
-    return unless_shared(replace(certificate, look=number, alpha=alpha, gain_likely=likely), campaign)
-
-
-def _bounded(
     measure: Measure,
     new: PolicyEstimates,
     old: PolicyEstimates,
     campaign: Campaign,
     refused: Reason | None,
-    reaches: tuple[Reach, Reach],
-    confidence: float,
+    run: Run | None,
+    report: Progress,
 ) -> Certificate:
-    """Bound what a policy costs and gains at a confidence, with all that is allowed for."""
-    x, influence, limits = coordinates(new.fitted, campaign)
-    x_old, influence_old, _ = coordinates(old.fitted, campaign)
-    gain, gain_influence = float(x[0] - x_old[0]), influence[:, 0] - influence_old[:, 0]
-    absent = missing(new.fitted, campaign) or (None if new.second is None else missing(new.second, campaign))
-    reason = refused or (None if absent is None else Reason(ReasonKind.UNSUPPORTED, {"found": absent}))
-    if refused is not None:
-        x, gain = np.full_like(x, np.nan), float("nan")
-    certificate = certify(
-        x,
-        influence,
-        limits,
-        [budget.name for budget in campaign.budgets],
-        gain=gain,
-        gain_influence=gain_influence,
-        confidence=confidence,
-        signs=[budget.sign for budget in campaign.budgets],
-        decisions=decisions(new.fitted, campaign),
-        withheld=reason,
-        reach=reaches[0],
-        old_reach=reaches[1],
-        clusters=new.fitted.clusters,
-        second=new.second_less(old, campaign),
-    )
+    """Certify a policy, which counts as a look: the mixture of a run with every other budget of its frontier."""
     aim = objective(campaign)
     known = [each.cautions["fqe"][each.fitted.column(aim)] for each in (new, old)]
-    if gain_doubt(new.fitted, old.fitted, aim, known) is not None:
-        certificate = replace(certificate, gain_bound=None, gain_most=None)
-    certificate = replace(certificate, window=claimed(campaign, measure.window))
-    return measure.state.day_effects.widened_certificate(certificate)
-
-
-def _curve(
-    measure: Measure, run: Run, campaign: Campaign, refused: Reason | None, report: Progress
-) -> CurveLook | None:
-    """Certify every other budget of the run's frontier, if it has one; this is one more look."""
-    folder = run.folder / "frontier"
-    if not folder.is_dir() or not len(StoredFrontier.read(folder).budgets):
-        return None
-    curve = certify_frontier(run, measure.data, campaign, within(report, 0.8, 0.95), refused=refused)
-    return CurveLook(
-        policies=len(curve.band),
-        look=curve.look,
-        alpha=curve.alpha,
-        refused=None if curve.band.refused is None else curve.band.refused.words,
-    )
+    doubt = gain_doubt(new.fitted, old.fitted, aim, known)
+    approximate = run is not None and measure.lags is not None
+    about = About(refused, approximate, measure.window, measure.state.day_effects)
+    figures = figures_of(measure, new, old, campaign, doubt)
+    stored = None if run is None else stored_curve(run)
+    if run is None or stored is None or stored.own is None:
+        return certify_alone(figures, about, campaign, measure.data, new.policy.identity)
+    found = certify_frontier(run, stored, measure.data, campaign, figures, about, report)
+    return found.certificate(np.eye(len(stored.weights))[-1], campaign)
 
 
 def _shown(estimates: Iterable[Estimate], measure: Measure, campaign: Campaign) -> tuple[Estimate, ...]:

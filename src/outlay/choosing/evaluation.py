@@ -55,23 +55,6 @@ class SegmentEstimate(Estimate):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CurveLook:
-    """The look that certifies every other budget of a frontier (`certify.py`), in a few numbers.
-
-    Attributes:
-        policies: mixtures whose bounds hold together.
-        look: number of the look.
-        alpha: error probability that the look may spend.
-        refused: why it certifies nothing, or None.
-    """
-
-    policies: int
-    look: int
-    alpha: float
-    refused: str | None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Diagnostics(Checks):
     """What the numbers rest on: the checks, and how much of the log is about the policy.
 
@@ -83,13 +66,11 @@ class Diagnostics(Checks):
             campaign file says how actions came about, or nothing is claimed.
         paths: by number of days, ascending.
         overlap: by segment.
-        curve: the look at a frontier's other budgets; None where there was none.
     """
 
     days: DayEffects
     paths: tuple[MatchingPaths, ...]
     overlap: tuple[SegmentOverlap, ...]
-    curve: CurveLook | None = None
     path_bias: PathBias | None = None
     sensitivity: Sensitivity | None = None
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import zipfile
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -19,21 +20,24 @@ from pydantic import TypeAdapter
 from outlay.bundles.write import BundleSpec, MemberSpec
 from outlay.choosing.budget_grid import GridProblem, solve_grid
 from outlay.choosing.candidates import CandidatePolicy, MeasuredPolicy, RunContext
+from outlay.choosing.choose import Selection
 from outlay.choosing.folds import fold_shares
-from outlay.choosing.looks import alpha_of, next_look
 from outlay.choosing.measure import Measure
 from outlay.choosing.reserve import known_reserves, largest_costs
+from outlay.choosing.run import Run
 from outlay.choosing.window import window_of
 from outlay.core.campaign import Campaign
 from outlay.core.errors import FolderError, InfeasibleError
 from outlay.core.files import new_folder, read_manifest, write_manifest
 from outlay.core.network import NetworkArrays, read_network, write_network
 from outlay.core.transitions import EVERYONE, Transitions
+from outlay.estimators.certificate import OWN
 from outlay.estimators.day_effects import MOST_ROWS, DayEffects
 from outlay.estimators.fitted import Fitted
 from outlay.estimators.frontier import Points, pooled, shown
 
 AGAIN = "Train again with --method frontier."
+MANIFEST = ("heads", "imitation_threshold", "data_hash", "seed", "check", "window", "no_curve")
 POINTS = ("value", "covariance", "certifying", "tails", "gains")
 PARTS = (
     "network",
@@ -67,17 +71,16 @@ class StoredFrontier:
         head_weights: `[P, H]`.
         value: `[P, T]` measured on *select* users of its fold, as in `Points`.
         budgets: `[G]` of the money budget, ascending; empty where that is a floor, or no mixture keeps the others.
-        weights: `[G, P]` of the mixture for each; every fold has the same share in all of them.
-        room: `[G]` by which the money budget's coordinate was raised when choosing.
-        aim: `[G]` the objective that mixtures were chosen by (`units.chosen_by`), per unit of time.
-        points: measurements of the G mixtures on *select* users.
+        weights: `[G + 1, P]` of the mixture for each, and last of the mixture that the run serves; every fold has the
+            same share in all of them.
+        room: `[G + 1]` by which the money budget's coordinate was raised when choosing.
+        aim: `[G + 1]` the objective that mixtures were chosen by (`units.chosen_by`), per unit of time.
+        points: measurements of the G + 1 mixtures on *select* users.
         old: the same of the log's policy.
         shares: `[K]` of the folds: n_k / n.
         scale: `[m]` one unit of violation of each limit.
         days: how the log's days differ, which widens every interval; None in a run of an older version.
-        manifest: heads, imitation_threshold, data_hash, seed, check, and look: which look at the *certify* users would
-            have been its, after that of the run's own mixture, when it was trained. Mixtures keep the room that this
-            look needs, however many looks others take before it, so that a budget is always the same bundle. And
+        manifest: heads, imitation_threshold, data_hash, seed, check; own: budget of the mixture that the run serves;
             window: the days that `points` are about (`window.py`); no_curve: why there are no budgets.
     """
 
@@ -125,24 +128,18 @@ class StoredFrontier:
                 old=Points(**old, users=int(manifest["users"]), clusters=manifest.get("clusters")),
                 **{name: part[name] for name in PARTS},
                 days=TypeAdapter(DayEffects | None).validate_python(manifest.get("days")),
-                manifest={
-                    name: manifest[name]
-                    for name in (
-                        "heads",
-                        "imitation_threshold",
-                        "data_hash",
-                        "seed",
-                        "check",
-                        "look",
-                        "window",
-                        "no_curve",
-                    )
-                },
-            )
+                manifest={"own": manifest.get("own")} | {name: manifest[name] for name in MANIFEST},
+            )  # fmt: skip
         except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile):
             raise FolderError(
                 "is damaged: a part of it is missing or cannot be read.", file=folder, way_out=AGAIN
             ) from None
+
+    @property
+    def own(self) -> float | None:
+        """The budget of the mixture that the run serves; None in a run of an older version."""
+        own: float | None = self.manifest["own"]
+        return own
 
     def spec(self, weights: Vector, campaign: Campaign, data: Transitions) -> BundleSpec:
         """Return the bundle of the mixture with weights `[P]`: its networks have the heads of its members alone."""
@@ -180,8 +177,18 @@ class StoredFrontier:
         each = [np.where(self.fold[used] == k, weights[used], 0) for k in range(len(self.shares))]
         return [(inside / inside.sum()).tolist() for inside in each]
 
+    def beside(self, spec: BundleSpec) -> BundleSpec:
+        """Return a bundle with all policies beside its members, for a server that mixes anew as money and users come.
+
+        Of constant actions it has those among its members: their own graphs compute them.
+        """
+        constant = [member for member in spec.members if _looks_at_nothing(member)]
+        return replace(
+            spec, frontier=(*(p for p in self.policies(spec.campaign) if not _looks_at_nothing(p)), *constant)
+        )
+
     def policies(self, campaign: Campaign) -> tuple[MemberSpec, ...]:
-        """Return all P policies, for a server that mixes them anew as money and users come."""
+        """Return all P policies."""
         return tuple(
             MemberSpec(
                 network=self.networks[self.network[i]],
@@ -196,6 +203,17 @@ class StoredFrontier:
         )
 
 
+def stored_curve(run: Run) -> StoredFrontier | None:
+    """Return the frontier of a run that has a curve.
+
+    Raises:
+        FolderError: if it is damaged.
+    """
+    folder = run.folder / "frontier"
+    stored = StoredFrontier.read(folder) if folder.is_dir() else None
+    return None if stored is None or not len(stored.budgets) else stored
+
+
 @dataclass(frozen=True)
 class FoldPolicies:
     """The policies of one fold.
@@ -204,11 +222,49 @@ class FoldPolicies:
         context: what they share.
         measured: those that could be measured.
         old: the log's policy on the same *select* users.
+        chosen: the mixture for the campaign's own limits, of these policies.
     """
 
     context: RunContext
     measured: list[MeasuredPolicy]
     old: Fitted
+    chosen: Selection
+
+    @cached_property
+    def points(self) -> Points:
+        """Their measurements."""
+        return Points.of(
+            [kept.fitted for kept in self.measured],
+            self.context.campaign,
+            [kept.certifying for kept in self.measured],
+            [kept.reach for kept in self.measured],
+        )
+
+    @property
+    def aim(self) -> Vector:
+        """`[L]` the objective that mixtures are chosen by."""
+        return np.array([kept.objective for kept in self.measured])
+
+    @property
+    def problem(self) -> GridProblem:
+        """The linear program for any budget, with room for the look that will certify the whole curve."""
+        context, data = self.context, self.context.data
+        return GridProblem(
+            self.points,
+            self.aim,
+            context.campaign,
+            context.scale,
+            context.alpha * (1 - OWN),
+            data.independent(data.certifying),
+            data.folds,
+            np.array([kept.further for kept in self.measured]),
+        )
+
+    @property
+    def own(self) -> Vector:
+        """`[L]` weights of the mixture that was chosen."""
+        weight = {id(kept): share for kept, share in zip(self.chosen.members, self.chosen.weights, strict=True)}
+        return np.array([weight.get(id(kept), 0.0) for kept in self.measured])
 
 
 def write_frontier(folder: Path, folds: Sequence[FoldPolicies], check: str) -> None:
@@ -216,34 +272,12 @@ def write_frontier(folder: Path, folds: Sequence[FoldPolicies], check: str) -> N
     context = folds[0].context
     campaign, data = context.campaign, context.data
     shares = fold_shares([fold.context.data for fold in folds])
-    look = next_look(data, data.certifying) + 1  # the next one is for the run's own mixture
-    points = [
-        Points.of(
-            [kept.fitted for kept in fold.measured],
-            campaign,
-            [kept.certifying for kept in fold.measured],
-            [kept.reach for kept in fold.measured],
-        )
-        for fold in folds
-    ]
-    alpha, users = alpha_of(look, campaign.train.confidence), data.independent(data.certifying)
-    aims = [np.array([kept.objective for kept in fold.measured]) for fold in folds]
-    problems = [
-        GridProblem(
-            each,
-            aim,
-            campaign,
-            context.scale,
-            alpha,
-            users,
-            len(folds),
-            np.array([kept.further for kept in fold.measured]),
-        )
-        for each, aim, fold in zip(points, aims, folds, strict=True)
-    ]
-    budgets, weights, rooms, no_curve = _grid(problems)
+    budgets, weights, rooms, no_curve = _grid([fold.problem for fold in folds])
+    # The mixture that the run serves comes last.
+    weights = [np.vstack([w, fold.own]) for w, fold in zip(weights, folds, strict=True)]
+    rooms = [np.append(room, fold.chosen.margin[campaign.money]) for room, fold in zip(rooms, folds, strict=True)]
     log = pooled([Points.of([fold.old], campaign) for fold in folds], shares)
-    mixtures = pooled([each.mixed(w) for each, w in zip(points, weights, strict=True)], shares)
+    mixtures = pooled([fold.points.mixed(w) for fold, w in zip(folds, weights, strict=True)], shares)
     every = [kept.policy for fold in folds for kept in fold.measured]
     networks, network, policy = _networks(every)
     with new_folder(folder) as temporary:
@@ -256,33 +290,30 @@ def write_frontier(folder: Path, folds: Sequence[FoldPolicies], check: str) -> N
             fold=np.repeat(np.arange(len(folds)), [len(fold.measured) for fold in folds]),
             multiplier=np.array([each.multiplier for each in every]),
             head_weights=np.array([each.head_weights for each in every]),
-            value=np.concatenate([each.value for each in points]),
+            value=np.concatenate([fold.points.value for fold in folds]),
             budgets=budgets,
             shares=shares,
             weights=np.hstack([share * w for share, w in zip(shares, weights, strict=True)]),
             room=np.asarray(sum(share * room for share, room in zip(shares, rooms, strict=True))),
-            aim=np.asarray(sum(share * w @ aim for share, w, aim in zip(shares, weights, aims, strict=True))),
+            aim=np.asarray(sum(share * w @ fold.aim for share, w, fold in zip(shares, weights, folds, strict=True))),
             scale=context.scale,
             **{f"grid_{name}": getattr(mixtures, name) for name in POINTS},
             **{f"old_{name}": getattr(log, name) for name in POINTS},
         )
-        write_manifest(
-            temporary,
-            "frontier",
-            {
-                "data_hash": data.manifest["data_hash"],
-                "heads": list(context.heads),
-                "users": mixtures.users,
-                "imitation_threshold": context.imitation_threshold,
-                "seed": context.seed,
-                "check": check,
-                "look": look,
-                "window": window_of(data),
-                "no_curve": no_curve,
-                "days": asdict(_days(data)),
-                **({} if mixtures.clusters is None else {"clusters": mixtures.clusters}),
-            },
-        )
+        content = {
+            "data_hash": data.manifest["data_hash"],
+            "heads": list(context.heads),
+            "users": mixtures.users,
+            "imitation_threshold": context.imitation_threshold,
+            "seed": context.seed,
+            "check": check,
+            "own": campaign.budgets[campaign.money].limit,
+            "window": window_of(data),
+            "no_curve": no_curve,
+            "days": asdict(_days(data)),
+        }
+        clusters = {} if mixtures.clusters is None else {"clusters": mixtures.clusters}
+        write_manifest(temporary, "frontier", content | clusters)
 
 
 def _days(data: Transitions) -> DayEffects:
@@ -320,6 +351,11 @@ def _networks(policies: list[CandidatePolicy]) -> tuple[list[NetworkArrays], NDA
     place = [(order.index(id(each.network)), used[id(each.network)][1].index(each.policy)) for each in policies]
     network, policy = np.array(place, np.int64).T
     return [whole.only(places) for whole, places in used.values()], network, policy
+
+
+def _looks_at_nothing(policy: MemberSpec) -> bool:
+    """Whether a policy is a constant action."""
+    return isinstance(policy.network, NetworkArrays) and not policy.network.head[0].any()
 
 
 def _file(number: int) -> str:

@@ -15,7 +15,7 @@ from outlay.core.target import Target
 from outlay.core.wording import HasInterval, exact
 
 if TYPE_CHECKING:  # the import takes long, and --help does without it
-    from outlay.choosing.evaluation import CurveLook, Evaluation
+    from outlay.choosing.evaluation import Evaluation
     from outlay.estimators.certificate import Certificate
 
 NOT_RELIED_ON = "*"
@@ -89,7 +89,7 @@ def _show(result: Evaluation, campaign: Campaign) -> None:
         title = f"{result.title} less {result.policies['against']}, paired by user"
         _side_by_side(title, differences, campaign, days)
     _rests_on(result)
-    _certificate(result.certificate, result.diagnostics.curve)
+    _certificate(result.certificate, result.confidence)
     _say(f"Grade: {result.grade}.")
     _say(result.verdict)
     for test in (result.test, result.settling):
@@ -215,9 +215,10 @@ def _rests_on(result: Evaluation) -> None:
             _say(f"In segment {line.segment!r} {line.unseen_share:.1%} of what it gives was never given: {values}.")
 
 
-def _certificate(certificate: Certificate, curve: CurveLook | None) -> None:
+def _certificate(certificate: Certificate, confidence: float) -> None:
     """Say what it certifies, and every bound; the verdict says why there is none."""
-    from outlay.choosing.looks import counted_in
+    from outlay.choosing.looks import alpha_of, counted_in
+    from outlay.estimators.certificate import OWN
 
     clusters = "" if certificate.clusters is None else f" in {certificate.clusters:,} clusters"
     _say(
@@ -228,11 +229,10 @@ def _certificate(certificate: Certificate, curve: CurveLook | None) -> None:
         if line.bound is not None:
             side, limit = ("at least", "≥") if line.floor else ("at most", "≤")
             _say(f"  {line.budget}: {line.value:.3f}, {side} {line.bound:.3f} (limit {limit} {line.limit:g})")
-    if curve is not None and curve.refused is None:
+    if certificate.look and certificate.alpha and certificate.alpha < 0.99 * alpha_of(certificate.look, confidence):
         _say(
-            f"Look {curve.look}, at {exact(1 - curve.alpha)}, is for the curve: {curve.policies:,} mixtures and all "
-            "between them, so every other budget. outlay frontier says which budgets are certified. At the campaign's "
-            "own budget, its mixture leaves room for that look, so its figures differ from those here."
+            f"The same look certifies every other budget of the curve, which outlay frontier shows: {OWN:.0%} of the "
+            f"error that it may make ({exact(alpha_of(certificate.look, confidence))}) are for this mixture."
         )
     _say(f"Looks at these users are counted in {counted_in()}, whichever DATA folder their rows are in.")
 

@@ -265,7 +265,7 @@ def _marginal(point: CurvePoint) -> str:
 
 def _show_frontier(curve: BudgetCurve, run: Path) -> None:
     """A table of the curve, and below it what the requested budgets buy and what is certified."""
-    from outlay.pages.frontier_words import CERTIFIED, beside_run, losses
+    from outlay.pages.frontier_words import CERTIFIED, losses, measured_on
 
     money, place = curve.money_limit, curve.place
     days = Target.parse(curve.objective).days
@@ -292,7 +292,7 @@ def _show_frontier(curve: BudgetCurve, run: Path) -> None:
     rows = [(point, "") for point in curve.curve[::every]] + [(point, " requested") for point in curve.requested]
     rows.sort(key=lambda row: row[0].budget)
     table(
-        f"{curve.campaign}: what a budget buys, {exact(curve.confidence)} intervals on select users",
+        f"{curve.campaign}: what a budget buys, {exact(curve.confidence)} intervals on {measured_on(curve)}",
         columns,
         [line(*row) for row in rows],
     )
@@ -324,8 +324,6 @@ def _show_frontier(curve: BudgetCurve, run: Path) -> None:
         )
     if curve.window is not None:
         show(curve.window.words)
-    if difference := beside_run(curve):
-        show(difference)
 
 
 def _near(number: float) -> float:

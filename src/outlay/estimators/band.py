@@ -54,8 +54,13 @@ class Family(NamedTuple):
 
     @classmethod
     def of(cls, points: Points, campaign: Campaign, confidence: float) -> Family:
-        """Return the factors with which costs, and gains, hold together with this probability."""
+        """Return the factors with which costs, and gains, hold together with this probability.
+
+        One policy alone needs no more than a single bound, however many budgets it has (`certificate.py`).
+        """
         alpha, policies = 1 - confidence, np.arange(len(points) - 1)
+        if len(policies) == 1:
+            return cls(points, quantile(confidence), quantile(confidence))
         return cls(points, points.only(policies).factor(campaign, alpha), critical_value(_gains(points)[1], alpha))
 
 
@@ -204,48 +209,41 @@ class Band:
         return self.refused or next((reason for i in policies if (reason := own[i]) is not None), None)
 
     def estimates(self, weights: Array, campaign: Campaign) -> list[Estimate]:
-        """Return objective and costs of the old policy and of the mixture `[L]`, each with its own interval."""
-        alone = np.zeros(len(self.points))
-        alone[-1] = 1
-        estimates = []
-        for policy, each in (("old", alone), ("mixture", np.append(weights, 0.0))):
-            used = np.flatnonzero(each)
-            part = self.points.only(used)
-            reason = self._against(used)
-            words = None if reason is None else reason.words
-            value, error = part.shown(each[used], campaign)
-            low, high = interval(value, error, campaign.train.confidence, self.points.freedom)
-            if self.second is not None:
-                shown = self.second.points.only(used).shown(each[used], campaign)
-                its = interval(*shown, campaign.train.confidence, self.points.freedom)
-                low, high = np.minimum(low, its[0]), np.maximum(high, its[1])
-            for t, target in enumerate((objective(campaign), *(budget.name for budget in campaign.budgets))):
-                if not np.isfinite(value[t]):
-                    estimates.append(
-                        Estimate(
-                            policy=policy,
-                            estimator="fqe",
-                            target=target,
-                            value=None,
-                            withheld=words or "it could not be measured",
-                        )
-                    )
-                    continue
-                estimates.append(
-                    Estimate(
-                        policy=policy,
-                        estimator="fqe",
-                        target=target,
-                        value=float(value[t]),
-                        low=float(low[t]),
-                        high=float(high[t]),
-                        std_error=float(error[t]),
-                        recommended=not _doubts(reason),
-                        caution=words if _doubts(reason) else None,
-                    )
+        """Return objective and costs of the mixture `[L]`, each with its own interval."""
+        return self._estimates("mixture", np.append(weights, 0.0), campaign)
+
+    def old_estimates(self, campaign: Campaign) -> list[Estimate]:
+        """Return the same of the old policy."""
+        return self._estimates("old", np.append(np.zeros(len(self)), 1.0), campaign)
+
+    def _estimates(self, policy: str, weights: Array, campaign: Campaign) -> list[Estimate]:
+        used = np.flatnonzero(weights)
+        part, share, reason = self.points.only(used), weights[used], self._against(used)
+        confidence, words = campaign.train.confidence, None if reason is None else reason.words
+        value, error = part.shown(share, campaign)
+        low, high = interval(value, error, confidence, self.points.freedom)
+        if self.second is not None:
+            its = interval(*self.second.points.only(used).shown(share, campaign), confidence, self.points.freedom)
+            low, high = np.minimum(low, its[0]), np.maximum(high, its[1])
+        found = []
+        for t, target in enumerate((objective(campaign), *(budget.name for budget in campaign.budgets))):
+            estimate = Estimate(
+                policy=policy, estimator="fqe", target=target, value=None, withheld=words or "it could not be measured"
+            )
+            if np.isfinite(value[t]):
+                estimate = Estimate(
+                    policy=policy,
+                    estimator="fqe",
+                    target=target,
+                    value=float(value[t]),
+                    low=float(low[t]),
+                    high=float(high[t]),
+                    std_error=float(error[t]),
+                    recommended=not _doubts(reason),
+                    caution=words if _doubts(reason) else None,
                 )
-        days, confidence = self.days, campaign.train.confidence
-        return estimates if days is None else [days.widened(each, confidence) for each in estimates]
+            found.append(estimate if self.days is None else self.days.widened(estimate, confidence))
+        return found
 
 
 def _doubts(reason: Reason | None) -> bool:

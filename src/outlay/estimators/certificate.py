@@ -34,10 +34,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from outlay.core.campaign import Campaign
 from outlay.core.reasons import Reason, ReasonKind
-from outlay.estimators.clusters import Clusters
-from outlay.estimators.reach import Reach
-from outlay.estimators.weaker import Second, above_second
-from outlay.ops.intervals import quantile, std_error
+from outlay.estimators.weaker import above_second
+from outlay.ops.intervals import quantile
 from outlay.ops.skewed import FEWEST, Spread
 
 CONDITIONS = (
@@ -49,6 +47,7 @@ CONDITIONS = (
 CONDITION = f"if {', '.join(CONDITIONS[:-1])}, and {CONDITIONS[-1]}"
 STATE = f"{FEWEST} of one size are needed, or the largest cost of each action in the campaign file (budget.reserve)"
 UNBELIEVED = "what budget.reserve states is not the largest cost: {rows:,} rows of the log cost more"
+OWN = 0.75  # of the α of a look at a whole curve: for the mixture that is served; the rest is for all other budgets
 LIKELY = 0.9  # one-sided confidence at which a gain is worth a test: of 10 policies that gain nothing one may pass
 LEAST_USERS = 30  # or clusters of them: below it the normal approximation of the bounds is not believed
 
@@ -152,74 +151,6 @@ class Certificate:
     def to_dict(self) -> dict[str, Any]:
         """The fields, for JSON."""
         return asdict(self)
-
-
-def certify(
-    x: ArrayLike,
-    influence: NDArray[np.float64],
-    limits: ArrayLike,
-    names: Sequence[str],
-    *,
-    gain: float,
-    gain_influence: NDArray[np.float64],
-    confidence: float,
-    signs: Sequence[int] | None = None,
-    decisions: ArrayLike = 1.0,
-    withheld: Reason | None = None,
-    reach: Reach | None = None,
-    old_reach: Reach | None = None,
-    clusters: Clusters | None = None,
-    second: Second | None = None,
-) -> Certificate:
-    """The certificate of one mixture, looked at once.
-
-    Args:
-        x: `[1+m]` objective and budgets in ≤ form (`units.coordinates`); NaN where withheld.
-        influence: `[G, 1+m]` by cluster; by user without clusters.
-        limits: `[m]` in ≤ form.
-        names: `[m]` of the budgets.
-        gain: objective less that of the old policy.
-        gain_influence: `[G]` likewise.
-        confidence: 1 − α, one-sided.
-        signs: `[m]` −1 for floors, to write them as in the campaign file; default all +1.
-        decisions: `[m]` x_1 for budgets per decision, else 1 (`units.decisions`): lines are written as tables show
-            costs, limit + (coordinate − limit) / x_1. It changes no verdict.
-        withheld: why numbers are NaN or not believed, or None.
-        reach: how far a user may go in influence beyond what was seen; None: nothing is known, or on record.
-        old_reach: the same of the old policy.
-        clusters: of the users, by which the influence is; None where every user is independent.
-        second: the same by an estimate that assumes less; every bound is then the weaker of the two.
-    """
-    value, factor = np.asarray(x, np.float64)[1:], quantile(confidence)
-    clustered = clusters is not None
-    far = Reach.unknown(len(names)) if reach is None else reach
-    spread = Spread.of(influence[:, 1:], far.known, far.beyond[1:], clustered=clustered)
-    beyond = max(each.beyond[0] for each in (far, old_reach) if each is not None)
-    up, down = (Spread.of_gain(sign * gain_influence, beyond, clustered=clustered) for sign in (1, -1))
-    bound = value + spread.above(factor)
-    least, most = gain - down.above(factor), gain + up.above(factor)
-    if second is not None:
-        bound = np.maximum(bound, second.x[1:] + above_second(spread, std_error(second.influence[:, 1:]), factor))
-        error = std_error(second.gain_influence)
-        least = np.minimum(least, second.gain - above_second(down, error, factor))
-        most = np.maximum(most, second.gain + above_second(up, error, factor))
-    return issue(
-        value,
-        bound,
-        limits,
-        names,
-        users=len(influence) if clusters is None else len(clusters.index),
-        clusters=None if clusters is None else clusters.count,
-        gain=gain,
-        gain_bound=float(least),
-        gain_most=float(most),
-        confidence=confidence,
-        signs=signs,
-        decisions=decisions,
-        withheld=withheld,
-        events=spread.events,
-        unbelieved=far.unbelieved,
-    )
 
 
 def issue(

@@ -135,7 +135,9 @@ class Points:
     def coordinates(self, campaign: Campaign) -> tuple[Array, Array]:
         """Return `[L, 1+m]` objective and budgets in ≤ form, and their standard errors, at this campaign's limits."""
         matrix, constant = _linear(campaign)
-        return self.value @ matrix.T + constant, _errors(matrix, self.covariance)
+        # A number that is not known makes unknown only what it is a part of.
+        parts = np.where(matrix != 0, self.value[:, None] * matrix, 0.0)
+        return parts.sum(axis=2) + constant, _errors(matrix, self.covariance)
 
     def spread(self, campaign: Campaign) -> Spread:
         """`[L, m]` how the budgets' coordinates may err, as a certificate from as many users would have it."""

@@ -4,9 +4,9 @@
     curve = frontier("run", budgets=[1.5, 2.0])          # and the mixtures for these; the page stays as it is
     curve = frontier("run", budgets=[1.5], export="bundles/1.5")      # the bundle of one, certified
 
-The budget that moves is the money budget; the others keep the limits of the campaign file. The curve comes from what
-the training measured on *select* users. One look at the *certify* users certifies all of it (`choosing/certify.py`):
-`outlay evaluate` or the first export takes it, and every later curve and export uses it.
+The budget that moves is the money budget; the others keep the limits of the campaign file. What the run itself serves
+is a point of the curve. Its figures come from the *select* users, until `outlay evaluate` or the first export has
+looked at the *certify* users: that one look measures and certifies every budget (`choosing/certify.py`).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from outlay.choosing.budget_curve import (
     BudgetCurve,
     ExportedBundle,
 )
-from outlay.choosing.certify import Certified, certified, certify_frontier
+from outlay.choosing.certify import Certified, certified
 from outlay.choosing.constants import beside_constants
 from outlay.choosing.curve import BudgetMixtures, curve_of
 from outlay.choosing.diagnostics import daily
@@ -41,6 +41,7 @@ from outlay.core.progress import Progress, silent, within
 from outlay.estimators.fitted import combine
 from outlay.estimators.joint import Joint, mixed
 from outlay.estimators.units import needed_days
+from outlay.jobs.evaluate import evaluate
 from outlay.pages.frontier import render
 
 
@@ -89,13 +90,13 @@ def frontier(
     stored = StoredFrontier.read(run.folder / "frontier")
     mixtures = BudgetMixtures(stored, campaign, run.data())
     own = campaign.budgets[campaign.money].limit
-    wanted = list(budgets) or [own if export is not None else max(own, mixtures.least)]
+    wanted = list(budgets) or [own]
     for budget in wanted:
         mixtures.between(budget)  # refuses one that lies below the curve, before any look
-    if export is None:
-        known = certified(run, mixtures.data, campaign)
-    else:
-        known = certify_frontier(run, mixtures.data, campaign, within(report, 0.1, 0.8))
+    known = certified(run, stored, mixtures.data, campaign)
+    if known is None and export is not None:
+        evaluate(run, progress=within(report, 0.1, 0.8))
+        known = certified(run, stored, mixtures.data, campaign)
     curve = curve_of(mixtures, wanted, known, within(report, 0.8, 0.95))
     if export is not None and known is not None:
         report(0.95, "writing the bundle")
@@ -147,7 +148,8 @@ def _exported(mixtures: BudgetMixtures, budget: float, folder: Path, known: Cert
     identity, campaign = write_bundle(folder, mixtures.spec(budget)), mixtures.under(budget)
     bundle = load_bundle(folder)
     between = mixtures.between(budget)
-    certificate, estimates = known.band.certificate(between, campaign), known.band.estimates(between, campaign)
+    certificate = known.certificate(between, campaign)
+    estimates = [*known.curve.old_estimates(campaign), *known.estimates(between, campaign)]
     weights = between @ mixtures.stored.weights
     measure = measured_on(mixtures.data, bundle, mixtures.stored.fold_weights(weights))
     mixture = mixture_of(measure, "")
@@ -169,12 +171,12 @@ def _exported(mixtures: BudgetMixtures, budget: float, folder: Path, known: Cert
     )
     course = (*daily("old", measure.old()), *daily("mixture", fitted))
     first_days = FirstDays.of(course, "mixture", campaign, steady=mixtures.data.steady)
-    update_certificate(folder, [estimate.to_dict() for estimate in estimates], known.looked(certificate).to_dict())
+    update_certificate(folder, [estimate.to_dict() for estimate in estimates], certificate.to_dict())
     return ExportedBundle(
         path=str(folder),
         id=identity,
         budget=float(budget),
         look=known.look,
         verdict=verdict(estimates, certificate, campaign, constants=constants, first_days=first_days),
-        certificate=known.looked(certificate),
-    )
+        certificate=certificate,
+    )  # fmt: skip

@@ -12,7 +12,7 @@ from outlay.choosing.budget_curve import BudgetCurve, CurvePoint
 from outlay.core.version import __version__
 from outlay.pages import frontier_charts as charts
 from outlay.pages import words
-from outlay.pages.frontier_words import CurveWording, badge, beside_old, beside_run, headline, marginal_course
+from outlay.pages.frontier_words import CurveWording, badge, beside_old, headline, marginal_course, measured_on
 from outlay.pages.page import template
 
 TABLE_STEPS = 10  # of the curve, in the table
@@ -62,7 +62,7 @@ def render(curve: BudgetCurve) -> str:
         beside_old=beside_old(curve, wording),
         marginal_course=marginal_course(curve.curve, wording, [p for p in points if p.marginal > below.top]),
         badge=badge(curve),
-        beside_run=beside_run(curve),
+        measured_on=measured_on(curve),
         records=records,
         start=start,
         rows=[(p, wording.panel(p), _note(p, requested, limit), _marginal(p)) for p in rows],

@@ -292,17 +292,9 @@ def losses(curve: BudgetCurve) -> str:
     )
 
 
-def beside_run(curve: BudgetCurve) -> str:
-    """Why the report of the run has other figures for the campaign's budget; empty where that is not shown."""
-    limit = curve.money_limit.limit
-    if not any(point.budget == limit for point in curve.requested):
-        return ""
-    return (
-        f"For the campaign’s budget of {words.plain(limit)} the run’s own bundle (RUN/bundle, outlay evaluate, outlay "
-        "report) is another mixture and has other figures: it was chosen for this one limit, with room for its own "
-        "certificate, and is measured on certify users. The curve leaves room for the certificate of every budget at "
-        "once, so it spends a little less there, and it is measured on the select users who chose it."
-    )
+def measured_on(curve: BudgetCurve) -> str:
+    """Whose days the figures of the curve are."""
+    return "select users" if curve.band is None else "certify users"
 
 
 def _digits(values: Sequence[float], halves: Sequence[float]) -> int:

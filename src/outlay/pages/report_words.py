@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from outlay.choosing.run import CalibrationRecord
 from outlay.core.estimate import Estimate
 from outlay.core.target import Target
+from outlay.estimators.certificate import OWN
 from outlay.pages.results import ONE_MODEL, Figures, RunResults
 from outlay.pages.words import Interval, days, decimals, exact, keeps_limits, limit, number, per, short
 
@@ -18,9 +19,8 @@ DISCOUNTED = (
     "day before), so single days lie above and below it."
 )
 BESIDE_CURVE = (
-    "outlay frontier has other figures for the same budget: its mixtures leave room for the certificate of every "
-    "budget at once, so they spend a little less, and they are measured on the select users who chose them. The "
-    "figures here are those of the run's own bundle, with room for its own certificate, on certify users."
+    "This mixture is a point of its curve: outlay frontier says what other budgets buy. The same look at the certify "
+    f"users certifies them too. {OWN:.0%} of the error that it may make are for this mixture, the rest for all others."
 )
 
 

@@ -31,6 +31,7 @@ from outlay.core.errors import CampaignError, LogError, OutlayError
 from outlay.core.network import NetworkArrays
 from outlay.core.progress import Progress, within
 from outlay.core.transitions import CERTIFY, LEARN, SELECT, SPLITS, Transitions
+from outlay.estimators.certificate import OWN
 from outlay.learning import checkpoint
 from outlay.learning.heads import coordinates, largest_multiplier
 from outlay.learning.multiplier_grid import POINTS
@@ -229,7 +230,7 @@ def _learn_fold(
     if len(answers) > 1 and judge is not None and len(judge.rows):
         effects = effects_of({each.learner: each.network for each in answers}, judge, data)
         answers.sort(key=lambda each: -effects.explained[each.learner])
-    context = critic_context(data, campaign, coords, oracle, seed, folder)
+    context = replace(critic_context(data, campaign, coords, oracle, seed, folder), own_share=OWN)
     every = sum(len(each.multiplier) for each in answers)
     report(0.8, f"measuring {every} policies")
 
@@ -287,10 +288,8 @@ def _learn_fold(
     )
     taken = _taken(answers, chosen)
     gap, unknown = gaps.get(taken, (None, "policies of several of them are mixed"))
-    # Constant actions stand in for policies that could not be measured.
-    kept = _of_taken(measured, chosen, taken) or list(chosen.members)
-    old = chosen.measure.old()
-    return FoldAnswers(answers, chosen, FoldPolicies(context, kept, old), check, gap, unknown, effects)
+    fold = FoldPolicies(context, _of_taken(measured, chosen, taken), chosen.measure.old(), chosen)
+    return FoldAnswers(answers, chosen, fold, check, gap, unknown, effects)
 
 
 def training_of(
@@ -328,11 +327,10 @@ def _taken(answers: Sequence[BestResponses], chosen: Selection) -> str:
 
 
 def _of_taken(measured: list[MeasuredPolicy], chosen: Selection, taken: str) -> list[MeasuredPolicy]:
-    """What other budgets are mixed from: the policies of the learner that was taken, and those that are served."""
-    if taken == TOGETHER:
-        return measured
-    served = {id(kept.policy) for kept in chosen.members}
-    return [kept for kept in measured if kept.policy.learner == taken or id(kept.policy) in served]
+    """What budgets are mixed from: the policies of the learner that was taken, and those that are served."""
+    own = [kept for kept in measured if taken in (TOGETHER, kept.policy.learner)]
+    place = {id(kept) for kept in own}
+    return [*own, *(kept for kept in chosen.members if id(kept) not in place)]
 
 
 def _in_one(kept: list[MeasuredPolicy], network: NetworkArrays) -> tuple[list[MeasuredPolicy], NetworkArrays]:

@@ -5,21 +5,19 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Sequence
-from dataclasses import replace
 from importlib.metadata import version
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from outlay.bundles.write import MemberSpec, write_bundle
+from outlay.bundles.write import write_bundle
 from outlay.choosing.candidates import RunContext, bundle_spec, shown
 from outlay.choosing.choose import Selection
 from outlay.choosing.stored import StoredFrontier
 from outlay.choosing.window import window_of
 from outlay.core.campaign import Campaign
 from outlay.core.files import write_manifest
-from outlay.core.network import NetworkArrays
 from outlay.estimators.units import objective
 
 
@@ -35,11 +33,7 @@ def record(context: RunContext, chosen: Selection, course: Sequence[dict[str, An
     folder, campaign, data = context.folder, context.campaign, context.data
     spec = bundle_spec(context, chosen.members, chosen.weights)
     if (folder / "frontier").is_dir():  # trained for every budget: a server may mix all its policies anew
-        policies = StoredFrontier.read(folder / "frontier").policies(campaign)
-        known = {_values(policy) for policy in policies}
-        pairs = zip(spec.members, chosen.members, strict=True)
-        constants = [m for m, kept in pairs if kept.policy.number is None and _values(m) not in known]
-        spec = replace(spec, frontier=(*policies, *constants))
+        spec = StoredFrontier.read(folder / "frontier").beside(spec)
     write_bundle(folder / "bundle", spec)
     (folder / "metrics.jsonl").write_text("".join(json.dumps(r) + "\n" for r in course), encoding="utf-8")
     pq.write_table(pa.Table.from_pylist(list(course)), folder / "candidates.parquet")
@@ -80,12 +74,6 @@ def record(context: RunContext, chosen: Selection, course: Sequence[dict[str, An
     lines = ["[train]", *(f"{name} = {json.dumps(value)}" for name, value in settings.items())]
     (folder / "settings.toml").write_text("\n".join(lines) + "\n", encoding="utf-8")
     write_manifest(folder, "run", manifest)
-
-
-def _values(member: MemberSpec) -> bytes | None:
-    """What a constant action is told by; None of a policy that looks at states."""
-    network = member.network
-    return network.head[1].tobytes() if isinstance(network, NetworkArrays) and not network.head[0].any() else None
 
 
 def course_of(chosen: Selection, campaign: Campaign, parameters: int) -> list[dict[str, Any]]:
