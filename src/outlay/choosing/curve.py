@@ -67,8 +67,11 @@ class BudgetMixtures:
             or stored.days is None
             or stored.manifest["window"] != window_of(views(data, len(stored.shares))[0])
         ):
-            raise FolderError("was measured by an older version, whose figures or intervals were others.",
-                              file=stored.folder, way_out=AGAIN)  # fmt: skip
+            raise FolderError(
+                "was measured by an older version, whose figures or intervals were others.",
+                file=stored.folder,
+                way_out=AGAIN,
+            )
         if not len(stored.budgets):
             raise InfeasibleError(
                 stored.manifest["no_curve"],
@@ -151,8 +154,10 @@ class BudgetMixtures:
             raise InfeasibleError(
                 f"lies below the curve: the cheapest mixture{others} needs {self.money.name} {self.least:.4g} per "
                 f"{self.money.per}, the margin for the certificate included.",
-                file=self.stored.folder, where=f"budget {budget:g}", way_out=f"Give {advised(self.least)} or more.",
-            )  # fmt: skip
+                file=self.stored.folder,
+                where=f"budget {budget:g}",
+                way_out=f"Give {advised(self.least)} or more.",
+            )
         return np.array([*(np.interp(budget, budgets, one) for one in np.eye(len(budgets))), 0.0])
 
     @property
@@ -256,8 +261,14 @@ def _old(mixtures: BudgetMixtures, known: Certified | None) -> OldPolicy | None:
 
 def _band(known: Certified) -> CurveBand:
     band, old = known.curve, float(known.curve.points.value[-1, 0])
-    return CurveBand(users=band.points.users, policies=len(band), confidence=band.confidence, factor=band.factor,
-                     look=known.look, old=old if np.isfinite(old) else None)  # fmt: skip
+    return CurveBand(
+        users=band.points.users,
+        policies=len(band),
+        confidence=band.confidence,
+        factor=band.factor,
+        look=known.look,
+        old=old if np.isfinite(old) else None,
+    )
 
 
 def _bounded(point: CurvePoint, mixtures: BudgetMixtures, known: Certified | None) -> CurvePoint:

@@ -129,7 +129,7 @@ class StoredFrontier:
                 **{name: part[name] for name in PARTS},
                 days=TypeAdapter(DayEffects | None).validate_python(manifest.get("days")),
                 manifest={"own": manifest.get("own")} | {name: manifest[name] for name in MANIFEST},
-            )  # fmt: skip
+            )
         except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile):
             raise FolderError(
                 "is damaged: a part of it is missing or cannot be read.", file=folder, way_out=AGAIN

@@ -179,4 +179,4 @@ def _exported(mixtures: BudgetMixtures, budget: float, folder: Path, known: Cert
         look=known.look,
         verdict=verdict(estimates, certificate, campaign, constants=constants, first_days=first_days),
         certificate=certificate,
-    )  # fmt: skip
+    )
