@@ -20,10 +20,7 @@ import numpy as np
 
 from outlay.bundles.read import load_bundle
 from outlay.bundles.write import update_certificate, write_bundle
-from outlay.choosing.budget_curve import (
-    BudgetCurve,
-    ExportedBundle,
-)
+from outlay.choosing.budget_curve import BudgetCurve, ExportedBundle
 from outlay.choosing.certify import Certified, certified
 from outlay.choosing.constants import beside_constants
 from outlay.choosing.curve import BudgetMixtures, curve_of
@@ -90,6 +87,8 @@ def frontier(
     stored = StoredFrontier.read(run.folder / "frontier")
     mixtures = BudgetMixtures(stored, campaign, run.data())
     own = campaign.budgets[campaign.money].limit
+    if own != stored.own and export is None:  # the campaign of the run was changed by hand
+        own = max(own, mixtures.least)
     wanted = list(budgets) or [own]
     for budget in wanted:
         mixtures.between(budget)  # refuses one that lies below the curve, before any look
