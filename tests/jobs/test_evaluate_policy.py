@@ -264,17 +264,17 @@ def test_a_run_is_held_against_another_run_and_against_a_table(habit: Habit, run
 
 
 def test_a_frontier_that_was_evaluated_costs_no_look_to_be_held_against(habit: Habit, tmp_path: Path) -> None:
-    """Its mixture is a look and its curve the next; the bundle of another budget and every comparison cost none."""
+    """Its mixture and its curve are one look; the bundle of another budget and every comparison cost none."""
     shutil.copytree(habit.data, tmp_path / "data")
     run = outlay.train(tmp_path / "data", tmp_path / "run")
     assert outlay.evaluate(run).certificate.look == 1
     outlay.frontier(run, budgets=[2.0], export=tmp_path / "bundle")
-    assert outlay.load_bundle(tmp_path / "bundle").manifest["certificate"]["look"] == 2
+    assert outlay.load_bundle(tmp_path / "bundle").manifest["certificate"]["look"] == 1
     policy = habit_policy(habit, tmp_path / "policy.parquet", generous)
     found = outlay.evaluate(tmp_path / "data", policy=policy, against=run)
-    assert found.certificate.look == 3
+    assert found.certificate.look == 2
     assert found.certificate.users == 6000  # who certify the run: all, in four folds
-    assert len(json.loads((tmp_path / "data" / "looks.json").read_text())) == 3
+    assert len(json.loads((tmp_path / "data" / "looks.json").read_text())) == 2
 
 
 def test_a_run_on_another_log_says_so_and_one_with_another_schema_is_refused(
