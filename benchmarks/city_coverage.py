@@ -34,13 +34,13 @@ from numpy.typing import NDArray
 import outlay
 from outlay.bundles.decide import Bundle
 from outlay.bundles.read import load_bundle
-from outlay.choosing.checks import Checks
 from outlay.choosing.estimates import PolicyEstimates, estimate_policy
 from outlay.choosing.evaluated_policy import OLD, EvaluatedPolicy
 from outlay.choosing.measure import Measure
 from outlay.core.estimate import Estimate
 from outlay.core.transitions import EVERYONE, Transitions
 from outlay.estimators.observed import observe, reproduces
+from outlay.evaluating.checks import Checks
 from outlay.simulators.city import CATEGORICAL, COUPONS, City
 from outlay.simulators.city_people import PolicyValues
 from outlay.simulators.city_truth import CityTruth

@@ -22,8 +22,8 @@ import outlay
 from hidden_worlds import WORLDS as HIDDEN
 from hidden_worlds import World, logged, served
 from outlay.bundles.read import load_bundle
-from outlay.choosing.evaluation import Evaluation
 from outlay.core.target import Target
+from outlay.evaluating.evaluation import Evaluation
 from own_looks import count_looks_in
 from rare_payers import RARE, RarePayers
 

@@ -8,7 +8,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from outlay.choosing.checks import Checks
 from outlay.choosing.estimates import PolicyEstimates, estimate_policy
 from outlay.choosing.estimators import ESTIMATORS, Question
 from outlay.choosing.evaluated_policy import OLD, EvaluatedPolicy
@@ -20,6 +19,7 @@ from outlay.estimators.balance import BalanceCheck
 from outlay.estimators.fitted import combine
 from outlay.estimators.markov import MarkovCheck, PastDependence
 from outlay.estimators.observed import Reproduction
+from outlay.evaluating.checks import Checks
 
 LEVEL = 0.95
 

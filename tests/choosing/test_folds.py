@@ -17,7 +17,6 @@ import outlay
 from conftest import Habit
 from outlay.bundles.pool import Pool
 from outlay.choosing.choose import Selection
-from outlay.choosing.evaluate import _members
 from outlay.choosing.evaluated_policy import mixture_of
 from outlay.choosing.folds import fold_shares, views
 from outlay.choosing.looks import looks
@@ -32,6 +31,7 @@ from outlay.estimators.fitted import Evaluator, Fitted, pool
 from outlay.estimators.joint import Everyone, UserFold
 from outlay.estimators.linear.basis import CountedBasis
 from outlay.estimators.panel import Panel
+from outlay.evaluating.evaluate import _members
 from outlay.learning.tabular import counted_model
 from outlay.ops.intervals import quantile
 from outlay.ops.tabular import measure, policy_iteration

@@ -12,7 +12,6 @@ import pytest
 import outlay
 from conftest import Habit
 from outlay.bundles.read import load_bundle
-from outlay.choosing.evaluation import Evaluation
 from outlay.choosing.measure import Measure
 from outlay.choosing.window import window_of
 from outlay.core.estimate import Estimate
@@ -21,6 +20,7 @@ from outlay.estimators.long_run import LONG_RUN
 from outlay.estimators.sequential import Sequential
 from outlay.estimators.units import chosen_by, displayed
 from outlay.estimators.windowed import discounted_weights, room
+from outlay.evaluating.evaluation import Evaluation
 from policy_files import policy_file
 from slow_habits import COUPONS, World, always
 

@@ -19,10 +19,10 @@ import pytest
 import outlay as package
 from command_line import Result, outlay
 from conftest import Habit
-from outlay.choosing.next_test import plan_settling, plan_test
-from outlay.choosing.randomising import RandomisingCost
 from outlay.cli import judge
 from outlay.core.transitions import Transitions
+from outlay.evaluating.next_test import plan_settling, plan_test
+from outlay.evaluating.randomising import RandomisingCost
 from policy_files import generous, habit_policy, thrifty
 
 USERS, DAYS = 200, 4

@@ -13,7 +13,6 @@ from logs_in_memory import World, campaign
 from numpy.typing import NDArray
 from scipy.stats import norm
 
-from outlay.choosing.verdict import verdict
 from outlay.core.campaign import Campaign
 from outlay.core.reasons import Reason, ReasonKind
 from outlay.core.transitions import CERTIFY
@@ -23,6 +22,7 @@ from outlay.estimators.fitted import Evaluator
 from outlay.estimators.frontier import Points, room, solve
 from outlay.estimators.linear.basis import CountedBasis
 from outlay.estimators.panel import Panel
+from outlay.evaluating.verdict import verdict
 from outlay.ops import simultaneous, tabular
 from outlay.ops.simultaneous import critical_value
 

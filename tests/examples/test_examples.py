@@ -11,9 +11,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from outlay.choosing.evaluation import Evaluation
 from outlay.core.campaign import Campaign
 from outlay.core.transitions import Transitions
+from outlay.evaluating.evaluation import Evaluation
 from outlay.jobs.check import CheckReport, check
 from outlay.jobs.evaluate import evaluate
 from outlay.jobs.report import report

@@ -14,9 +14,9 @@ import pytest
 
 import outlay
 from conftest import Habit
-from outlay.choosing.evaluation import Evaluation
 from outlay.core.errors import BundleError, FolderError, OutlayError
 from outlay.core.transitions import CERTIFY, Transitions
+from outlay.evaluating.evaluation import Evaluation
 from outlay.ops.tabular import measure, totals
 
 FIELDS = {

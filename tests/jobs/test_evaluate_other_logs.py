@@ -14,8 +14,8 @@ from test_other_campaigns import untidy
 
 import outlay
 from campaign_files import campaign_file, panel
-from outlay.choosing.evaluation import Evaluation
 from outlay.core.transitions import CERTIFY, Transitions
+from outlay.evaluating.evaluation import Evaluation
 from policy_files import policy_file
 
 ACTIONS = np.array([1.0, 2.0, 3.0])

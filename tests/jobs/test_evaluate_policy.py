@@ -17,10 +17,10 @@ import outlay
 from conftest import Habit
 from outlay.choosing.estimates import estimate_policy
 from outlay.choosing.evaluated_policy import mixture_of
-from outlay.choosing.evaluation import Evaluation
 from outlay.choosing.measure import Measure
 from outlay.core.errors import FolderError
 from outlay.core.transitions import CERTIFY, Transitions
+from outlay.evaluating.evaluation import Evaluation
 from outlay.ops.tabular import measure, totals
 from policy_files import generous, habit_policy, habit_states, policy_file, thrifty
 

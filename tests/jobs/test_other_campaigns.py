@@ -14,9 +14,9 @@ import pytest
 import outlay
 from campaign_files import campaign_file, panel
 from conftest import TRAIN, Habit
-from outlay.choosing.evaluation import Evaluation
 from outlay.choosing.run import Run
 from outlay.core.errors import InfeasibleError
+from outlay.evaluating.evaluation import Evaluation
 from outlay.ops.tabular import measure, totals
 from outlay.pages.results import RunResults
 

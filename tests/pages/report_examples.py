@@ -9,8 +9,6 @@ from typing import Any
 
 import numpy as np
 
-from outlay.choosing.diagnostics import ActionShare, DayMeans, MatchingPaths, SegmentOverlap
-from outlay.choosing.evaluation import Diagnostics, Evaluation, PairedDifference, SegmentEstimate
 from outlay.choosing.run import CandidateRecord, Run
 from outlay.core.campaign import Campaign
 from outlay.core.estimate import Estimate
@@ -22,6 +20,8 @@ from outlay.estimators.certificate import BudgetBound, Certificate
 from outlay.estimators.day_effects import DayEffects, OutcomeByDay
 from outlay.estimators.markov import MarkovCheck, PastDependence
 from outlay.estimators.observed import Reproduction
+from outlay.evaluating.diagnostics import ActionShare, DayMeans, MatchingPaths, SegmentOverlap
+from outlay.evaluating.evaluation import Diagnostics, Evaluation, PairedDifference, SegmentEstimate
 from outlay.pages.results import RunResults
 
 COUPONS = [1 + i / 2 for i in range(11)]

@@ -7,8 +7,8 @@ import dataclasses
 import pytest
 from report_examples import BUDGETS, CLIPPED, FEW, NO_PATH, campaign, certified, evaluated, example, run
 
-from outlay.choosing.checks import CheckResult
 from outlay.core.estimate import Estimate
+from outlay.evaluating.checks import CheckResult
 from outlay.pages import evidence_charts, evidence_tables, evidence_words
 
 

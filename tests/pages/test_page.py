@@ -15,9 +15,9 @@ import pytest
 from browser import drawn, in_a_browser
 from report_examples import CLIPPED, FEW, NO_PATH, campaign, certified, evaluated, example, run
 
-from outlay.choosing.next_test import PlannedTest, SettlingTest
-from outlay.choosing.randomising import RandomisingCost
 from outlay.core.reasons import Reason, ReasonKind
+from outlay.evaluating.next_test import PlannedTest, SettlingTest
+from outlay.evaluating.randomising import RandomisingCost
 from outlay.pages.report import render
 from outlay.pages.results import RunResults
 

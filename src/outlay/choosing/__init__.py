@@ -1,1 +1,1 @@
-"""Choosing and judging policies: measure them, solve the mixture's weights, certify, and say what was found."""
+"""Choosing policies: measure them, solve the weights of a mixture, and those of every other budget."""

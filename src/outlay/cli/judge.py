@@ -15,8 +15,8 @@ from outlay.core.target import Target
 from outlay.core.wording import HasInterval, exact
 
 if TYPE_CHECKING:  # the import takes long, and --help does without it
-    from outlay.choosing.evaluation import Evaluation
     from outlay.estimators.certificate import Certificate
+    from outlay.evaluating.evaluation import Evaluation
 
 NOT_RELIED_ON = "*"
 

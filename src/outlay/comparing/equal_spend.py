@@ -19,7 +19,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from outlay.bundles.decide import Bundle
-from outlay.choosing.constants import constants_of
 from outlay.choosing.measure import CHUNK_ROWS, Measure
 from outlay.choosing.window import window_of
 from outlay.comparing.true_values import Acts, TrueValues
@@ -29,6 +28,7 @@ from outlay.core.target import Target
 from outlay.core.transitions import CERTIFY, SELECT, Transitions
 from outlay.estimators.fitted import Fitted, combine
 from outlay.estimators.observed import observe
+from outlay.evaluating.constants import constants_of
 
 BISECTIONS = 60  # of the interval of λ
 

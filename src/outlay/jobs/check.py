@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from outlay.choosing.measure import Measure
-from outlay.choosing.next_test import SettlingTest, plan_settling
 from outlay.core.assignment import Assignment
 from outlay.core.campaign import SUMMARIES, Campaign, HistorySection, Summary
 from outlay.core.errors import LogError
 from outlay.core.transitions import EVERYONE
 from outlay.estimators.balance import BalanceCheck
 from outlay.estimators.markov import MarkovCheck
+from outlay.evaluating.next_test import SettlingTest, plan_settling
 from outlay.jobs.prepare import prepare
 from outlay.logs.drivers import assignment
 from outlay.logs.effects import Effect, contrast, effects

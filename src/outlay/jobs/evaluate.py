@@ -15,9 +15,7 @@ from pathlib import Path
 
 from outlay.bundles.read import load_bundle
 from outlay.bundles.write import update_certificate
-from outlay.choosing.evaluate import evaluate_policy
 from outlay.choosing.evaluated_policy import EvaluatedPolicy, compared_policy, from_file, mixture_of
-from outlay.choosing.evaluation import Evaluation
 from outlay.choosing.looks import look
 from outlay.choosing.measure import Measure
 from outlay.choosing.rotation import measured_on
@@ -27,6 +25,8 @@ from outlay.core.errors import OutlayError
 from outlay.core.files import kind_of
 from outlay.core.progress import Progress, silent
 from outlay.core.transitions import CERTIFY, EVERYONE, Transitions
+from outlay.evaluating.evaluate import evaluate_policy
+from outlay.evaluating.evaluation import Evaluation
 
 
 def evaluate(

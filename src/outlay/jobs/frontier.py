@@ -6,7 +6,7 @@
 
 The budget that moves is the money budget; the others keep the limits of the campaign file. What the run itself serves
 is a point of the curve. Its figures come from the *select* users, until `outlay evaluate` or the first export has
-looked at the *certify* users: that one look measures and certifies every budget (`choosing/certify.py`).
+looked at the *certify* users: that one look measures and certifies every budget (`evaluating/certify.py`).
 """
 
 from __future__ import annotations
@@ -21,23 +21,23 @@ import numpy as np
 from outlay.bundles.read import load_bundle
 from outlay.bundles.write import update_certificate, write_bundle
 from outlay.choosing.budget_curve import BudgetCurve, ExportedBundle
-from outlay.choosing.certify import Certified, certified
-from outlay.choosing.constants import beside_constants
-from outlay.choosing.curve import BudgetMixtures, curve_of
-from outlay.choosing.diagnostics import daily
 from outlay.choosing.estimates import assuming_less
 from outlay.choosing.evaluated_policy import mixture_of
-from outlay.choosing.first_days import FirstDays
 from outlay.choosing.rotation import measured_on
 from outlay.choosing.run import Run
 from outlay.choosing.stored import StoredFrontier
-from outlay.choosing.verdict import verdict
 from outlay.core.errors import FolderError, OutlayError
 from outlay.core.files import check_replaceable, new_file, write_json
 from outlay.core.progress import Progress, silent, within
 from outlay.estimators.fitted import combine
 from outlay.estimators.joint import Joint, mixed
 from outlay.estimators.units import needed_days
+from outlay.evaluating.certify import Certified, certified
+from outlay.evaluating.constants import beside_constants
+from outlay.evaluating.curve import BudgetMixtures, curve_of
+from outlay.evaluating.diagnostics import daily
+from outlay.evaluating.first_days import FirstDays
+from outlay.evaluating.verdict import verdict
 from outlay.jobs.evaluate import evaluate
 from outlay.pages.frontier import render
 

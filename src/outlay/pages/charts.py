@@ -9,10 +9,10 @@ from collections.abc import Sequence
 
 import altair as alt
 
-from outlay.choosing.evaluation import PolicyRow
 from outlay.choosing.run import CalibrationRecord
 from outlay.core.campaign import BudgetLimit
 from outlay.core.estimate import Estimate
+from outlay.evaluating.evaluation import PolicyRow
 from outlay.pages import report_words, words
 from outlay.pages.results import RunResults
 from outlay.pages.style import (

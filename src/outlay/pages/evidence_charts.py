@@ -7,11 +7,11 @@ from typing import Any
 
 import altair as alt
 
-from outlay.choosing.diagnostics import MatchingPaths, SegmentOverlap
-from outlay.choosing.evaluation import SegmentEstimate
 from outlay.core.campaign import BudgetLimit
 from outlay.core.estimate import Estimate
 from outlay.estimators.certificate import BudgetBound
+from outlay.evaluating.diagnostics import MatchingPaths, SegmentOverlap
+from outlay.evaluating.evaluation import SegmentEstimate
 from outlay.pages import evidence_words, words
 from outlay.pages.report_words import target
 from outlay.pages.results import RunResults

@@ -6,9 +6,9 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from outlay.choosing.evaluation import Evaluation
 from outlay.core.estimate import Estimate
 from outlay.core.target import Target, longest_total
+from outlay.evaluating.evaluation import Evaluation
 from outlay.pages import evidence_words, words
 from outlay.pages.report_words import target
 from outlay.pages.results import RunResults

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from outlay.choosing.checks import CheckResult
 from outlay.core.campaign import BudgetLimit
 from outlay.core.estimate import Estimate
 from outlay.core.target import Target, longest_total
 from outlay.estimators.certificate import CONDITIONS, BudgetBound, Certificate
 from outlay.estimators.units import objective
+from outlay.evaluating.checks import CheckResult
 from outlay.pages.report_words import target
 from outlay.pages.results import RunResults
 from outlay.pages.words import NONE, Interval, days, decimals, exact, number, per, plain

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
-from outlay.choosing.evaluation import Evaluation, PolicyKind, PolicyRow, SegmentEstimate
 from outlay.choosing.run import CandidateRecord, MemberRecord, Run, Vector
 from outlay.core.campaign import BudgetLimit, Campaign
+from outlay.evaluating.evaluation import Evaluation, PolicyKind, PolicyRow, SegmentEstimate
 
 ONE_MODEL = ("frontier", "two-stage")  # methods in which one model answers every λ: no rule, no candidates
 

@@ -4,8 +4,6 @@ from dataclasses import replace
 
 import pytest
 
-from outlay.choosing.constants import AgainstConstants
-from outlay.choosing.grade import Grade, grade
 from outlay.core.campaign import Campaign
 from outlay.core.reasons import Reason, ReasonKind
 from outlay.estimators.certificate import (
@@ -14,6 +12,8 @@ from outlay.estimators.certificate import (
     unless_approximate,
     unless_unassigned,
 )
+from outlay.evaluating.constants import AgainstConstants
+from outlay.evaluating.grade import Grade, grade
 
 LINE = BudgetBound(budget="cost", value=1.0, bound=1.05, limit=1.1, floor=False, kept=True)
 SURE = Certificate(

@@ -19,15 +19,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from outlay.choosing.constants import AgainstConstants
-from outlay.choosing.first_days import FirstDays
-from outlay.choosing.ruled_out import ruled_out
 from outlay.core.campaign import Campaign
 from outlay.core.estimate import Estimate
 from outlay.core.reasons import ReasonKind
 from outlay.core.wording import exact
 from outlay.estimators.certificate import Certificate
 from outlay.estimators.units import objective
+from outlay.evaluating.constants import AgainstConstants
+from outlay.evaluating.first_days import FirstDays
+from outlay.evaluating.ruled_out import ruled_out
 
 CLEARLY_WORSE = -0.01  # of the old policy's value: an estimate below it is no reason for a test
 SAME_SPEND = 0.005  # of the other's: a smaller difference is none

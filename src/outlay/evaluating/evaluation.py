@@ -9,12 +9,6 @@ from typing import Any, Literal
 
 from pydantic import TypeAdapter, ValidationError
 
-from outlay.choosing.checks import Checks
-from outlay.choosing.diagnostics import ActionShare, DayMeans, MatchingPaths, SegmentOverlap
-from outlay.choosing.first_days import FirstDays
-from outlay.choosing.grade import Grade
-from outlay.choosing.next_test import PlannedTest, SettlingTest
-from outlay.choosing.randomising import RandomisingCost
 from outlay.choosing.run import ESTIMATES
 from outlay.choosing.window import Window
 from outlay.core.campaign import Campaign
@@ -26,6 +20,12 @@ from outlay.estimators.certificate import CONDITION, Certificate
 from outlay.estimators.day_effects import DayEffects
 from outlay.estimators.path_bias import PathBias
 from outlay.estimators.sensitivity import Sensitivity
+from outlay.evaluating.checks import Checks
+from outlay.evaluating.diagnostics import ActionShare, DayMeans, MatchingPaths, SegmentOverlap
+from outlay.evaluating.first_days import FirstDays
+from outlay.evaluating.grade import Grade
+from outlay.evaluating.next_test import PlannedTest, SettlingTest
+from outlay.evaluating.randomising import RandomisingCost
 
 PolicyKind = Literal["old", "constant", "method", "chosen", "member"]
 

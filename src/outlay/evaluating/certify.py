@@ -25,7 +25,6 @@ from pydantic import TypeAdapter
 
 from outlay.bundles.in_memory import in_memory
 from outlay.bundles.manifest import unseal
-from outlay.choosing.checks import agreement_of
 from outlay.choosing.estimates import (
     PolicyEstimates,
     assuming_less,
@@ -58,6 +57,7 @@ from outlay.estimators.frontier import Points, needed
 from outlay.estimators.joint import Joint, mixed
 from outlay.estimators.reach import Reach, largest
 from outlay.estimators.units import missing, needed_days, objective
+from outlay.evaluating.checks import agreement_of
 
 BAND = "band.npz"
 Vector = NDArray[np.float64]

@@ -12,9 +12,9 @@ import pytest
 
 import outlay
 from campaign_files import campaign_file
-from outlay.choosing.evaluation import Evaluation
 from outlay.core.estimate import Estimate
 from outlay.core.transitions import CERTIFY, Transitions
+from outlay.evaluating.evaluation import Evaluation
 from policy_files import policy_file
 
 USERS, OUTSIDE = 1_000, 3

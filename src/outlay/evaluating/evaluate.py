@@ -8,22 +8,11 @@ from dataclasses import asdict, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from outlay.choosing.certify import About, certify_alone, certify_frontier, figures_of
-from outlay.choosing.checks import Checks
-from outlay.choosing.constants import beside_constants, constants_of
-from outlay.choosing.diagnostics import daily, matching_paths, overlap, shares
 from outlay.choosing.estimates import PolicyEstimates, estimate_policy, gain_doubt
 from outlay.choosing.evaluated_policy import OLD, EvaluatedPolicy, mixture_of
-from outlay.choosing.evaluation import Diagnostics, Evaluation, PairedDifference, SegmentEstimate
-from outlay.choosing.first_days import FirstDays
-from outlay.choosing.grade import grade, sensitivity
 from outlay.choosing.measure import Measure
-from outlay.choosing.next_test import PlannedTest, plan_settling, plan_test
-from outlay.choosing.randomising import randomising_cost
-from outlay.choosing.ruled_out import ruled_out
 from outlay.choosing.run import Run
 from outlay.choosing.stored import stored_curve
-from outlay.choosing.verdict import verdict
 from outlay.choosing.window import claims_window
 from outlay.core.campaign import Campaign
 from outlay.core.estimate import Estimate
@@ -35,6 +24,17 @@ from outlay.estimators.certificate import LEAST_USERS, Certificate
 from outlay.estimators.importance import Weighted
 from outlay.estimators.observed import observe, of_some, reproduces
 from outlay.estimators.units import objective
+from outlay.evaluating.certify import About, certify_alone, certify_frontier, figures_of
+from outlay.evaluating.checks import Checks
+from outlay.evaluating.constants import beside_constants, constants_of
+from outlay.evaluating.diagnostics import daily, matching_paths, overlap, shares
+from outlay.evaluating.evaluation import Diagnostics, Evaluation, PairedDifference, SegmentEstimate
+from outlay.evaluating.first_days import FirstDays
+from outlay.evaluating.grade import grade, sensitivity
+from outlay.evaluating.next_test import PlannedTest, plan_settling, plan_test
+from outlay.evaluating.randomising import randomising_cost
+from outlay.evaluating.ruled_out import ruled_out
+from outlay.evaluating.verdict import verdict
 
 
 def evaluate_policy(

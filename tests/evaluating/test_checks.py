@@ -12,7 +12,7 @@ import pytest
 
 import outlay
 from campaign_files import campaign_file
-from outlay.choosing.evaluation import Evaluation
+from outlay.evaluating.evaluation import Evaluation
 from policy_files import policy_file
 
 USERS, DAYS = 4000, 4

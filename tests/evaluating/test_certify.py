@@ -13,10 +13,7 @@ import pytest
 
 import outlay
 from conftest import Habit
-from outlay.choosing import certify as job
 from outlay.choosing.budget_curve import CurvePoint
-from outlay.choosing.certify import About, Certified, Figures, certified, certify_frontier
-from outlay.choosing.curve import BudgetMixtures
 from outlay.choosing.estimates import assuming_less
 from outlay.choosing.evaluated_policy import EvaluatedPolicy
 from outlay.choosing.folds import views
@@ -33,6 +30,9 @@ from outlay.estimators.fitted import combine
 from outlay.estimators.joint import Joint, mixed
 from outlay.estimators.linear.basis import CountedBasis
 from outlay.estimators.units import coordinates
+from outlay.evaluating import certify as job
+from outlay.evaluating.certify import About, Certified, Figures, certified, certify_frontier
+from outlay.evaluating.curve import BudgetMixtures
 from outlay.jobs.frontier import frontier
 from outlay.ops.skewed import Spread
 from outlay.ops.tabular import measure

@@ -11,7 +11,7 @@ import pytest
 
 import outlay
 from campaign_files import campaign_file
-from outlay.choosing.evaluation import Evaluation
+from outlay.evaluating.evaluation import Evaluation
 from policy_files import policy_file
 
 ACTIONS = np.array([0.0, 1.0, 3.0])

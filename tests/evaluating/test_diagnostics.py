@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from outlay.choosing.diagnostics import LEAST_SHARE, DayMeans, MatchingPaths, daily, matching_paths, overlap, shares
 from outlay.choosing.evaluated_policy import OLD, EvaluatedPolicy
 from outlay.choosing.measure import Measure
 from outlay.core.transitions import CERTIFY, Transitions
 from outlay.estimators.importance import weigh
+from outlay.evaluating.diagnostics import LEAST_SHARE, DayMeans, MatchingPaths, daily, matching_paths, overlap, shares
 from small_logs import transitions
 
 ACTION = [0, 1, 1, 0, 0, 0, 0, 0]  # users 0, 1 in segment `few`, 2, 3 in `many`; row 3 is forced

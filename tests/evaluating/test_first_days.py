@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from outlay.choosing.diagnostics import DayMeans
-from outlay.choosing.first_days import FirstDays
+from outlay.evaluating.diagnostics import DayMeans
+from outlay.evaluating.first_days import FirstDays
 from small_logs import campaign
 
 OLD = ((0.5, 1.0), (0.5, 1.0), *((0.5, 1.1),) * 5)

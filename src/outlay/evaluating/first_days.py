@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from outlay.choosing.diagnostics import DayMeans
 from outlay.core.campaign import Campaign
+from outlay.evaluating.diagnostics import DayMeans
 
 SAME = 0.05  # of a day's spend: a smaller peak is none
 

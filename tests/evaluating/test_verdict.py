@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from outlay.choosing.constants import AgainstConstants
-from outlay.choosing.ruled_out import ruled_out
-from outlay.choosing.verdict import verdict
 from outlay.core.estimate import Estimate
 from outlay.core.reasons import Reason, ReasonKind
 from outlay.estimators.certificate import BudgetBound, Certificate, unless_shared, unless_unassigned
+from outlay.evaluating.constants import AgainstConstants
+from outlay.evaluating.ruled_out import ruled_out
+from outlay.evaluating.verdict import verdict
 from small_logs import campaign
 
 LINE = BudgetBound(budget="cost", value=0.9, bound=0.95, limit=1.0, floor=False, kept=True)

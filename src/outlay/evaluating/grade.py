@@ -18,7 +18,6 @@ from typing import Literal
 
 import numpy as np
 
-from outlay.choosing.constants import AgainstConstants
 from outlay.choosing.evaluated_policy import EvaluatedPolicy
 from outlay.choosing.measure import Measure
 from outlay.core.campaign import Campaign
@@ -26,6 +25,7 @@ from outlay.core.target import Target
 from outlay.estimators.certificate import Certificate
 from outlay.estimators.sensitivity import Sensitivity, WorstCase
 from outlay.estimators.units import days_counted
+from outlay.evaluating.constants import AgainstConstants
 
 Grade = Literal["certified", "promising", "not supported"]
 

@@ -13,8 +13,8 @@ import pytest
 
 from command_line import outlay
 from conftest import Habit
-from outlay.choosing.next_test import SettlingTest, plan_settling
 from outlay.core.transitions import Transitions
+from outlay.evaluating.next_test import SettlingTest, plan_settling
 from outlay.experiments.design import Experiment
 
 

@@ -18,7 +18,6 @@ from numpy.typing import NDArray
 
 from outlay.bundles.write import BundleSpec
 from outlay.choosing.budget_curve import BudgetCurve, CurveBand, CurveMember, CurvePoint, OldPolicy, SinglePolicy
-from outlay.choosing.certify import Certified
 from outlay.choosing.folds import views
 from outlay.choosing.stored import AGAIN, StoredFrontier
 from outlay.choosing.window import claims_window, window_of
@@ -30,6 +29,7 @@ from outlay.core.transitions import Transitions
 from outlay.core.wording import advised
 from outlay.estimators.frontier import Points, shown
 from outlay.estimators.units import objective
+from outlay.evaluating.certify import Certified
 from outlay.ops.intervals import interval
 
 BUDGETS = 101  # of the curve

@@ -12,8 +12,6 @@ import pytest
 
 import outlay
 from campaign_files import campaign_file, panel
-from outlay.choosing.constants import AgainstConstants, ConstantActions, beside_constants
-from outlay.choosing.evaluation import Evaluation
 from outlay.choosing.measure import Measure
 from outlay.choosing.window import claimed
 from outlay.core.target import Target
@@ -21,6 +19,8 @@ from outlay.core.transitions import CERTIFY
 from outlay.estimators.fitted import combine
 from outlay.estimators.reach import Reach
 from outlay.estimators.units import displayed
+from outlay.evaluating.constants import AgainstConstants, ConstantActions, beside_constants
+from outlay.evaluating.evaluation import Evaluation
 from outlay.ops.intervals import quantile
 from policy_files import policy_file
 

@@ -12,9 +12,9 @@ import pytest
 
 from command_line import outlay
 from conftest import Habit
-from outlay.choosing.next_test import PlannedTest, plan_test
 from outlay.core.campaign import Campaign
 from outlay.core.transitions import Transitions
+from outlay.evaluating.next_test import PlannedTest, plan_test
 
 
 def planned(data: Transitions, gain: float, campaign: Campaign | None = None) -> PlannedTest:

@@ -1,0 +1,1 @@
+"""Judging a policy: estimates, checks, the certificate, and the verdict."""
