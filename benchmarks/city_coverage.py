@@ -39,8 +39,8 @@ from outlay.choosing.evaluated_policy import OLD, EvaluatedPolicy
 from outlay.choosing.measure import Measure
 from outlay.core.estimate import Estimate
 from outlay.core.transitions import EVERYONE, Transitions
-from outlay.estimators.observed import observe, reproduces
-from outlay.evaluating.checks import Checks
+from outlay.estimators.observed import observe
+from outlay.evaluating.checks import Checks, Judged
 from outlay.simulators.city import CATEGORICAL, COUPONS, City
 from outlay.simulators.city_people import PolicyValues
 from outlay.simulators.city_truth import CityTruth
@@ -186,15 +186,15 @@ def one_log(at: Ground, users: int, seed: int) -> Iterator[Answer]:
         measure = Measure(data, EVERYONE, None)
         propensity = measure.propensity()
         old = estimate_policy(measure, OLD, propensity, estimators=("fqe",))
-        seen = reproduces(observe(measure.panel, days=measure.days), old.fitted)
+        seen, checks = observe(measure.panel, days=measure.days), None
         told: dict[str, PolicyEstimates] = {}
         for name, (parts, weights) in at.policies.items():
             subject = EvaluatedPolicy(
                 name, name, tuple(np.asarray(part(log)) for part in parts), np.array(weights), (0,) * len(parts), name
             )
             each = estimate_policy(measure, subject, propensity, estimators=ESTIMATORS[: 2 if seed % FIFTH else 3])
-            balance = measure.state.balance(propensity)
-            told[name] = Checks.of(each, seen, None, measure.state.markov_check, balance).with_cautions(each)
+            checks = Checks.of(Judged(measure, each, old, seen, propensity, follows_past=False), checks)
+            told[name] = checks.with_cautions(each)
             rows = told[name].rows(data.campaign, 0.95)
             yield from answers_of(at, users, seed, name, rows, at.truth[name])
         for name, other in [*((name, "old") for name in told), *PAIRS]:

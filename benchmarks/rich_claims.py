@@ -30,6 +30,7 @@ from typing import Any
 import outlay
 from outlay.bundles.read import load_bundle
 from outlay.core.errors import InfeasibleError
+from outlay.evaluating.verdict import VerdictKind
 from own_looks import count_looks_in
 from slow_habits import World, served
 
@@ -99,7 +100,7 @@ def campaign(number: int) -> dict[str, Any]:
     return {
         **row,
         "window": days,
-        "verdict": found.verdict,
+        "verdict": found.verdict.kind,
         "certified": certificate.certified,
         "claims": claims,
         "gain_said": said,
@@ -150,7 +151,7 @@ def table(rows: list[dict[str, Any]]) -> str:
             len(part),
             *(sum(bool(row.get(key)) for row in part) for key in counted.values()),
             f"{inside} of {len(totals)}",
-            sum(row["verdict"].startswith("Serve it") for row in part),
+            sum(row["verdict"] == VerdictKind.SERVE for row in part),
         ]
         lines.append(f"| {' | '.join(map(str, [name, *cells]))} |")
     return "\n".join(lines)

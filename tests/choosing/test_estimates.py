@@ -19,7 +19,7 @@ from outlay.estimators.balance import BalanceCheck
 from outlay.estimators.fitted import combine
 from outlay.estimators.markov import MarkovCheck, PastDependence
 from outlay.estimators.observed import Reproduction
-from outlay.evaluating.checks import Checks
+from outlay.evaluating.checks import Checks, of_agreement, of_balance, of_state
 
 LEVEL = 0.95
 
@@ -174,13 +174,14 @@ def test_what_was_not_checked_of_another_policy_hides_nothing_of_the_old_one(at:
     old = estimate_policy(at, OLD, at.propensity(), estimators=("fqe",))
     enough = MarkovCheck.of([PastDependence("reward", "action", "last day", 0.004, 0.003)], history=False)
     short = MarkovCheck.of([PastDependence("reward", "action", "last day", 0.4, 0.003)], history=False)
-    checks = Checks(
-        propensities=None,
-        reproduction=Reproduction(True, "", ("reward@1",)),
-        markov=enough,
-        agreement=Agreement(Reason(kind, {"found": "few follow it"}), ()),
-        balance=BalanceCheck.of([], logged=True),
-    )
-    assert set(checks.with_cautions(old).cautions["fqe"]) == {None}
+    checks = {
+        "reproduction": of_state(Reproduction(True, "", ("reward@1",))),
+        "state": of_state(enough),
+        "balance": of_balance(BalanceCheck.of([], logged=True)),
+        "agreement": of_agreement(Agreement(Reason(kind, {"found": "few follow it"}), ())),
+    }
+    assert set(Checks(checks=checks).with_cautions(old).cautions["fqe"]) == {None}
     assert short.refused is not None
-    assert set(replace(checks, markov=short).with_cautions(old).cautions["fqe"]) == {short.refused.words}
+    assert set(Checks(checks=checks | {"state": of_state(short)}).with_cautions(old).cautions["fqe"]) == {
+        short.refused.words
+    }

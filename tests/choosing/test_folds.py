@@ -199,7 +199,7 @@ def test_every_estimator_is_pooled_from_what_the_folds_say_where_states_are_not_
         np.testing.assert_allclose(found.value, sum(s * one.value for s, one in zip(shares, both, strict=True)))
         for view, one in zip(folds, both, strict=True):
             np.testing.assert_allclose(found.influence[view.users_of(CERTIFY)], one.influence, rtol=1e-6)
-    assert at.behaviour_check() is not None
+    assert at.behaviour_check is not None
     told = _members(at, whole, propensity)
     assert [each.policy.name for each in told] == ["fold 1", "fold 2"]
     assert told[0].fitted.value == pytest.approx(single["fqe"][0].value)

@@ -90,10 +90,10 @@ def test_propensities_are_as_logged_else_by_the_behaviour_model(habit_data: Tran
     """The model is fitted on other users; coupons of *habit* are uniform."""
     logged = Measure(habit_data, CERTIFY, None)
     np.testing.assert_allclose(logged.propensity(), 1 / 11, rtol=1e-6)
-    assert logged.behaviour_check() is None
+    assert logged.behaviour_check is None
     data = replace(habit_data, propensity=None)
     at = Measure(replace(data, state=None, states=None) if many else data, CERTIFY, None)
-    found, check = at.propensity(), at.behaviour_check()
+    found, check = at.propensity(), at.behaviour_check
     np.testing.assert_allclose(found, 1 / 11, rtol=0.05)
     assert found.std() > 0
     assert check is not None

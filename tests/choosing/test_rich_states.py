@@ -16,6 +16,7 @@ from outlay.choosing.measure import Measure
 from outlay.choosing.window import window_of
 from outlay.core.estimate import Estimate
 from outlay.core.transitions import CERTIFY, EVERYONE, Transitions
+from outlay.estimators.agreement import Agreement
 from outlay.estimators.long_run import LONG_RUN
 from outlay.estimators.sequential import Sequential
 from outlay.estimators.units import chosen_by, displayed
@@ -145,7 +146,7 @@ def test_a_second_basis_and_the_network_s_with_plain_features_beside(
     found, data = judged
     second = next(e for e in found.estimates if (e.estimator, e.target) == ("fqe2", "reward@7"))
     assert second.value == pytest.approx(of(found, "policy", "reward@7").value, rel=0.05)
-    assert "fqe2" in {d.estimator for d in found.diagnostics.agreement.differences}
+    assert "fqe2" in {d.estimator for d in found.diagnostics.detail(Agreement).differences}
     second_one = Measure(data, CERTIFY, None).second
     assert isinstance(second_one, Sequential)
     assert second_one.paths

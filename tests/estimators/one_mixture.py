@@ -59,5 +59,5 @@ def certify(
     first = points(gain, gain_influence, np.asarray(x, np.float64), influence)
     other = None if second is None else points(second.gain, second.gain_influence, second.x, second.influence)
     unbelieved = () if reach is None else tuple(np.atleast_1d(reach.unbelieved).tolist())
-    band = Band.of(first, [withheld], None, about, confidence=confidence, unbelieved=unbelieved, second=other)
+    band = Band.of(first, [withheld], [], about, confidence=confidence, unbelieved=unbelieved, second=other)
     return band.certificate(np.ones(1), about)

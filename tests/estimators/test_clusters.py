@@ -167,7 +167,7 @@ def band(log: Transitions) -> Band:
     evaluator = Evaluator(panel, basis(panel))
     policies = [np.array(p)[np.asarray(panel.state)] for p in ((0, 0, 0), (1, 0, 1), (1, 1, 1))]
     points = Points.of([evaluator.fit(p) for p in policies] + [evaluator.fit()], ABOUT)
-    return Band.of(points, [None] * 3, None, ABOUT, confidence=0.95)
+    return Band.of(points, [None] * 3, [], ABOUT, confidence=0.95)
 
 
 def test_the_band_has_the_errors_factor_and_bounds_of_the_uncopied_log() -> None:

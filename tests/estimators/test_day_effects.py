@@ -13,7 +13,8 @@ from scipy import stats
 from outlay.core.estimate import Estimate
 from outlay.core.target import Target
 from outlay.core.transitions import CERTIFY
-from outlay.estimators.certificate import BudgetBound, Certificate
+from outlay.estimators.allowances import allow, allow_bounds
+from outlay.estimators.certificate import Bounds, BudgetBound, Certificate, issue
 from outlay.estimators.day_effects import DayEffects, OutcomeByDay, day_effects
 from outlay.estimators.fitted import Evaluator
 from outlay.estimators.linear.basis import CountedBasis
@@ -67,7 +68,7 @@ def coverage(shock: float, trend: float, users: int, days: int, logs: int) -> tu
     held = []
     for seed in range(logs):
         plain, found = interval(seed, shock, trend, users, days)
-        wide = found.widened(plain, 0.95)
+        wide = allow({"days": found}, plain, 0.95)
         (low, high), (least, most) = (np.array([e.low, e.high], float) for e in (plain, wide))
         held.append((low <= truth <= high, least <= truth <= most, (most - least) / (high - low)))
     by_itself, with_days, ratio = np.array(held, float).T
@@ -166,12 +167,10 @@ def test_few_days_have_students_quantile_at_the_probability_of_the_bound(level: 
     low, high = found.ends(Target("reward", 1), (1.0, 1.0, 1.0), 2 * level - 1)
     assert (low, high) == pytest.approx((1 - reach, 1 + reach))
     line = BudgetBound(budget="cost", value=1.0, bound=1.0, limit=9.0, floor=False, kept=True)
-    issued = Certificate(
-        reason=None, confidence=level, users=100, budgets=(line,), gain=1.0, gain_bound=1.0, gain_most=1.0, window=1
-    )
-    wide = replace(found, window=1).widened_certificate(issued)
+    bounds = Bounds((line,), 1.0, 1.0, 1.0, level, 1, None)
+    wide = allow_bounds({"days": replace(found, window=1)}, bounds)
     assert wide.gain_bound == pytest.approx(1 - reach)
-    assert wide.budgets[0].bound == pytest.approx(1 + reach)
+    assert wide.lines[0].bound == pytest.approx(1 + reach)
 
 
 def test_users_who_begin_on_different_days_share_fewer_shocks() -> None:
@@ -190,35 +189,34 @@ def test_intervals_widen_in_quadrature_and_along_the_trend() -> None:
         std_error=0.1,
         recommended=True,
     )
-    wide = effects().widened(plain, 0.95)
+    wide = allow({"days": effects()}, plain, 0.95)
     assert wide.std_error == pytest.approx(np.sqrt(2) * 0.1)
     assert (wide.low, wide.high) == pytest.approx((1 - Z * np.sqrt(2) * 0.1, 1 + Z * np.sqrt(2) * 0.1), abs=1e-5)
-    falling = effects(shock=0.0, trend=-0.01, days=10).widened(plain, 0.95)
+    falling = allow({"days": effects(shock=0.0, trend=-0.01, days=10)}, plain, 0.95)
     assert (falling.low, falling.high) == pytest.approx((1 - Z * 0.1 - 0.1, 1 + Z * 0.1))
-    assert effects(shock=0.0).widened(plain, 0.95) is plain
-    slope = DayEffects((OutcomeByDay("reward", 0.0, -0.01, (1.0,), 0.004),), 10, (1.0,), 7, "").widened(plain, 0.95)
+    assert allow({"days": effects(shock=0.0)}, plain, 0.95) == plain
+    sloping = DayEffects((OutcomeByDay("reward", 0.0, -0.01, (1.0,), 0.004),), 10, (1.0,), 7, "")
+    slope = allow({"days": sloping}, plain, 0.95)
     reach = Z * np.hypot(0.1, 0.04)  # ten days ahead
     assert (slope.low, slope.high) == pytest.approx((1 - reach - 0.1, 1 + reach), abs=1e-5)
 
 
-def certificate(bound: float) -> Certificate:
+def certificate(days: DayEffects, bound: float = 1.05) -> Certificate:
     line = BudgetBound(budget="cost", value=1.0, bound=bound, limit=1.1, floor=False, kept=True)
-    return Certificate(
-        reason=None, confidence=0.975, users=1000, budgets=(line,), gain=0.2, gain_bound=0.1, gain_most=0.3, window=7
-    )
+    return issue(allow_bounds({"days": days}, Bounds((line,), 0.2, 0.1, 0.3, 0.975, 7, None)), [], users=1000)
 
 
 def test_a_certificate_that_days_could_break_is_none() -> None:
-    narrow = effects(shock=0.01).widened_certificate(certificate(1.05))
+    narrow = certificate(effects(shock=0.01))
     assert narrow.certified
     assert narrow.budgets[0].bound == pytest.approx(1 + np.hypot(0.05, Z * 0.01 / np.sqrt(7)), abs=1e-5)
     assert narrow.gain_bound is not None
     assert narrow.gain_bound < 0.1
-    wide = effects(shock=0.2).widened_certificate(certificate(1.05))
+    wide = certificate(effects(shock=0.2))
     assert not wide.certified
     assert "as days differ" in wide.words
-    rising = effects(shock=0.0, trend=0.01, days=14).widened_certificate(certificate(1.05))
+    rising = certificate(effects(shock=0.0, trend=0.01, days=14))
     assert not rising.certified
-    falling = effects(shock=0.0, trend=-0.01, days=14).widened_certificate(certificate(1.05))
+    falling = certificate(effects(shock=0.0, trend=-0.01, days=14))
     assert falling.certified
     assert falling.gain_bound == pytest.approx(0.1 - 2 * 0.14 * 0.2)

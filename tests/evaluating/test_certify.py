@@ -13,7 +13,6 @@ import pytest
 
 import outlay
 from conftest import Habit
-from outlay.choosing.budget_curve import CurvePoint
 from outlay.choosing.estimates import assuming_less
 from outlay.choosing.evaluated_policy import EvaluatedPolicy
 from outlay.choosing.folds import views
@@ -31,6 +30,7 @@ from outlay.estimators.joint import Joint, mixed
 from outlay.estimators.linear.basis import CountedBasis
 from outlay.estimators.units import coordinates
 from outlay.evaluating import certify as job
+from outlay.evaluating.budget_curve import CurvePoint
 from outlay.evaluating.certify import About, Certified, Figures, certified, certify_frontier
 from outlay.evaluating.curve import BudgetMixtures
 from outlay.jobs.frontier import frontier
@@ -161,15 +161,13 @@ def test_what_stays_on_disk_says_nothing_of_any_user(run: Run) -> None:
 def test_intervals_of_the_curve_and_marginal_values_allow_for_days_that_differ(run: Run) -> None:
     """A marginal value is a gain, which a trend may move twice as far and to both sides."""
     stored, data = StoredFrontier.read(run.folder / "frontier"), run.data()
-    assert stored.days is not None
-    assert stored.days.days > 4
+    assert stored.allowances["days"].days > 4  # type: ignore[attr-defined]
     budget = float(stored.budgets[20])
 
     def point(shock: float, trend: float) -> CurvePoint:
-        assert stored.days is not None
         outcomes = tuple(OutcomeByDay(name, shock, trend, (1.0,)) for name in ("reward", "coupon_cost"))
         days = DayEffects(outcomes, 10**6, (1.0,), 1, "days differ")
-        return BudgetMixtures(replace(stored, days=days), run.campaign, data).point(budget)
+        return BudgetMixtures(replace(stored, allowances={"days": days}), run.campaign, data).point(budget)
 
     plain, shaken, rising = point(0.0, 0.0), point(0.1, 0.0), point(0.0, 1e-8)
     z = 1.959964

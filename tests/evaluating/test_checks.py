@@ -12,6 +12,10 @@ import pytest
 
 import outlay
 from campaign_files import campaign_file
+from outlay.estimators.agreement import Agreement
+from outlay.estimators.balance import BalanceCheck
+from outlay.estimators.behaviour.check import BehaviourCheck
+from outlay.estimators.observed import Reproduction
 from outlay.evaluating.evaluation import Evaluation
 from policy_files import policy_file
 
@@ -77,14 +81,14 @@ def test_an_unseen_cause_that_the_propensities_know_contradicts_the_fitted_evalu
     for robust in (dr["reward@1"], mis["reward@1"], mis["reward"]):
         assert robust.recommended
         assert abs(robust.value - 0.5) < 3.5 * robust.std_error
-    assert confounded.diagnostics.reproduction.ok  # the old policy is given back, so this says nothing
-    agreement = confounded.diagnostics.agreement
+    assert confounded.diagnostics.detail(Reproduction).ok  # the old policy is given back, so this says nothing
+    agreement = confounded.diagnostics.detail(Agreement)
     assert not agreement.ok
     assert "standard errors apart" in agreement.words
 
 
 def test_what_is_contradicted_is_shown_not_recommended_and_certifies_nothing(confounded: Evaluation) -> None:
-    words = confounded.diagnostics.agreement.words
+    words = confounded.diagnostics.detail(Agreement).words
     for e in numbers(confounded, "policy", "fqe").values():
         assert e.value is not None
         assert not e.recommended
@@ -108,7 +112,7 @@ def test_days_that_differ_are_seen_where_the_old_policy_is_not_given_back(tmp_pa
     """Everybody is active on the first day and hardly anybody later; the state does not tell days apart."""
     columns = log_of(lambda _: [0.3, 0.3, 0.4], lambda known, _: np.where(known["day"] == 0, 0.9, 0.2))
     found = evaluated(tmp_path, columns, 'propensity = "p"', [0, 1.0, 0])
-    check = found.diagnostics.reproduction
+    check = found.diagnostics.detail(Reproduction)
     assert not check.ok
     assert "is fitted as" in check.words
     assert found.certificate.withheld == check.words
@@ -134,7 +138,7 @@ def by_city(tmp_path_factory: pytest.TempPathFactory) -> Evaluation:
 
 
 def test_a_behaviour_model_that_does_not_fit_is_told_and_weights_are_not_relied_on(by_city: Evaluation) -> None:
-    told = by_city.diagnostics.propensities
+    told = by_city.diagnostics.detail(BehaviourCheck)
     assert told is not None
     assert not told.ok
     assert "segment" in told.words
@@ -148,8 +152,8 @@ def test_a_behaviour_model_that_does_not_fit_is_told_and_weights_are_not_relied_
             given += e.value is not None
     assert given > 8
     assert "the behaviour model does not fit the log" in said
-    assert by_city.diagnostics.agreement.words == "not checked: the behaviour model does not fit the log"
-    assert by_city.diagnostics.agreement.ok
+    assert by_city.diagnostics.detail(Agreement).words == "not checked: the behaviour model does not fit the log"
+    assert by_city.diagnostics.detail(Agreement).ok
 
 
 def test_the_old_policy_needs_no_propensities_and_is_not_doubted_with_the_model(by_city: Evaluation) -> None:
@@ -159,7 +163,7 @@ def test_the_old_policy_needs_no_propensities_and_is_not_doubted_with_the_model(
     for e in numbers(by_city, "policy", "fqe").values():  # it is not the model that speaks against these
         assert e.caution is not None
         assert "column 'city'" in e.caution
-    assert by_city.diagnostics.balance.ok is False  # the action of the days before tells the city
+    assert by_city.diagnostics.detail(BalanceCheck).ok is False  # the action of the days before tells the city
     assert not by_city.certificate.certified
 
 
@@ -171,11 +175,11 @@ def test_a_behaviour_model_that_fits_is_used_and_told(tmp_path: Path) -> None:
     )
     del columns["p"]
     found = evaluated(tmp_path, columns, "", [0.1, 0.4, 0.5])
-    told = found.diagnostics.propensities
+    told = found.diagnostics.detail(BehaviourCheck)
     assert told is not None
     assert told.ok
-    assert found.diagnostics.agreement.ok
-    assert "agree with it" in found.diagnostics.agreement.words
+    assert found.diagnostics.detail(Agreement).ok
+    assert "agree with it" in found.diagnostics.detail(Agreement).words
     truth = 0.1 + 0.2 * (0.4 + 2 * 0.5) + 0.1
     for name in ("fqe", "dr", "mis", "snpdis"):
         e = numbers(found, "policy", name)["reward@1"]

@@ -1,17 +1,15 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from outlay.core.campaign import Campaign
 from outlay.core.reasons import Reason, ReasonKind
-from outlay.estimators.certificate import (
-    BudgetBound,
-    Certificate,
-    unless_approximate,
-    unless_unassigned,
-)
+from outlay.estimators.certificate import Bounds, BudgetBound, Certificate, issue
+from outlay.evaluating.checks import CHECKS
 from outlay.evaluating.constants import AgainstConstants
 from outlay.evaluating.grade import Grade, grade
 
@@ -65,6 +63,20 @@ def test_where_the_limits_rule_the_old_policy_out_the_gain_over_constants_counts
     assert grade(unknown, None, ruled_out=True) == "not supported", "nothing was measured that it could be held against"
 
 
+def with_reason(certificate: Certificate, reason: Reason) -> Certificate:
+    """What stands against a certificate besides."""
+    c = certificate
+    bounds = Bounds(c.budgets, c.gain, c.gain_bound, c.gain_most, c.confidence, c.window, c.reason)
+    return issue(bounds, [reason], users=c.users, likely=c.gain_likely)
+
+
+def against(about: Campaign) -> list[Reason]:
+    """What the campaign file alone has against a certificate."""
+    judged: Any = SimpleNamespace(measure=SimpleNamespace(data=SimpleNamespace(campaign=about)))
+    found = (CHECKS[name].find(judged) for name in ("assignment", "sharing"))
+    return [each.reason for each in found if each is not None and each.reason is not None]
+
+
 def campaign(**log: object) -> Campaign:
     return Campaign.parse(
         {
@@ -84,17 +96,17 @@ def campaign(**log: object) -> Campaign:
 
 
 def test_nothing_is_certified_where_it_is_not_known_how_actions_were_drawn() -> None:
-    told = unless_unassigned(SURE, campaign())
+    (reason,) = against(campaign())
+    told = with_reason(SURE, reason)
     assert (told.certified, told.words) == (False, f"not certified: {Reason(ReasonKind.UNASSIGNED).words}")
     assert (told.budgets, told.gain_bound) == (SURE.budgets, SURE.gain_bound)
     assert grade(told) == "promising"
-    assert unless_unassigned(SURE, campaign(propensity="p")) is SURE
-    assert unless_unassigned(SURE, campaign(randomised=True)) is SURE
+    assert against(campaign(propensity="p")) == against(campaign(randomised=True)) == []
 
 
 def test_a_policy_that_reads_more_of_the_past_than_the_state_is_not_certified() -> None:
-    told = unless_approximate(SURE)
+    told = with_reason(SURE, Reason(ReasonKind.APPROXIMATE))
     assert (told.certified, told.words) == (False, f"not certified: {Reason(ReasonKind.APPROXIMATE).words}")
     assert (told.budgets, told.gain_bound, grade(told)) == (SURE.budgets, SURE.gain_bound, "promising")
     refused = replace(SURE, reason=BROKEN)
-    assert unless_approximate(refused) is refused
+    assert with_reason(refused, Reason(ReasonKind.APPROXIMATE)) == refused

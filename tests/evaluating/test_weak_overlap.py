@@ -11,6 +11,7 @@ import pytest
 
 import outlay
 from campaign_files import campaign_file
+from outlay.estimators.agreement import Agreement
 from outlay.evaluating.evaluation import Evaluation
 from policy_files import policy_file
 
@@ -76,5 +77,5 @@ def test_what_is_extrapolated_is_not_certified_though_nothing_contradicts_it(tmp
 def test_decisions_drawn_at_random_keep_their_certificate(tmp_path: Path) -> None:
     found = evaluated(tmp_path, users=5000, chance=1.0, stated=True, curved=0)
     assert found.certificate.certified, found.verdict
-    other = [d for d in found.diagnostics.agreement.differences if d.estimator == "fqe2"]
+    other = [d for d in found.diagnostics.detail(Agreement).differences if d.estimator == "fqe2"]
     assert {d.target for d in other} >= {"reward@1", "coupon_cost@1", "reward@3", "coupon_cost@3"}

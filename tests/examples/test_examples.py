@@ -13,6 +13,7 @@ import pytest
 
 from outlay.core.campaign import Campaign
 from outlay.core.transitions import Transitions
+from outlay.estimators.observed import Reproduction
 from outlay.evaluating.evaluation import Evaluation
 from outlay.jobs.check import CheckReport, check
 from outlay.jobs.evaluate import evaluate
@@ -86,7 +87,7 @@ def assert_honest(job: Job) -> None:
     line = certificate.budgets[0]
     assert line.kept == (line.bound is not None and line.bound <= line.limit)  # too few events give no bound
     assert certificate.certified <= line.kept  # and not where the figure has a star
-    assert job.evaluation.diagnostics.reproduction.ok
+    assert job.evaluation.diagnostics.detail(Reproduction).ok
     assert job.evaluation.verdict.split(":")[0][:40] in job.page
 
 

@@ -15,6 +15,9 @@ from test_other_campaigns import untidy
 import outlay
 from campaign_files import campaign_file, panel
 from outlay.core.transitions import CERTIFY, Transitions
+from outlay.estimators.agreement import Agreement
+from outlay.estimators.markov import MarkovCheck
+from outlay.estimators.observed import Reproduction
 from outlay.evaluating.evaluation import Evaluation
 from policy_files import policy_file
 
@@ -49,9 +52,9 @@ def test_a_policy_is_judged_where_states_are_too_many_to_count(gappy: tuple[Eval
     found, data = gappy
     assert data.states is None
     assert data.forced[data.rows_of(CERTIFY)].any()
-    assert found.diagnostics.reproduction.ok
-    assert found.diagnostics.agreement.ok
-    assert all(check.ok for check in found.diagnostics.results)
+    assert found.diagnostics.detail(Reproduction).ok
+    assert found.diagnostics.detail(Agreement).ok
+    assert all(check.ok for check in found.diagnostics.checks.values())
     first = data.users["first_row"][data.users_of(CERTIFY)]
     three = data.allowed(first)[:, 2]
     coupon = np.where(three, 0.1 + 2 * 0.2 + 3 * 0.7, 0.3 + 2 * 0.7)
@@ -100,7 +103,7 @@ def test_one_decision_a_user_is_all_that_a_log_may_hold(tmp_path: Path) -> None:
         assert e.std_error is not None
         truth = active if e.target.startswith("reward") else cost
         assert abs(e.value - truth) < 3.5 * e.std_error, (e.estimator, e.target)
-    assert found.diagnostics.agreement.ok
+    assert found.diagnostics.detail(Agreement).ok
 
 
 def test_a_segment_of_one_user_has_no_number_and_a_reason(tmp_path: Path) -> None:
@@ -190,8 +193,8 @@ def test_users_who_join_later_and_are_others_do_not_refuse_a_log_that_is_right(t
         "active": (rng.random(len(day)) < 0.3 * (1 + late)).astype(int),
     }
     found = judged(tmp_path, columns, [1.0, 0, 0], log=PROPENSITY, campaign="report_days = [1, 3, 6, 30]")
-    assert found.diagnostics.reproduction.ok, found.diagnostics.reproduction.words
-    assert found.diagnostics.agreement.ok
+    assert found.diagnostics.detail(Reproduction).ok, found.diagnostics.detail(Reproduction).words
+    assert found.diagnostics.detail(Agreement).ok
     relied = {(e.estimator, e.target): e for e in found.estimates if e.recommended}
     truth = {f"reward@{k}": 0.3 * k * (0.5 + 2 * 0.5) for k in (1, 3, 6)}
     for estimator, target in (
@@ -252,6 +255,6 @@ def test_a_past_that_is_not_enough_is_answered_by_an_experiment(tmp_path: Path) 
     history = '[log.history]\ndays = 1\ncolumns = ["reward"]\nsummaries = ["last"]'
     for tail, wanted in ((history, True), ("", False)):
         found = judged(tmp_path, columns, [0.0, 0.0, 1.0], log=PROPENSITY, tail=tail, numeric="[]")
-        assert found.diagnostics.markov.ok is False
+        assert found.diagnostics.detail(MarkovCheck).ok is False
         assert (found.settling is not None) == wanted
         assert found.test is None

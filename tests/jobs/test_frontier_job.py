@@ -22,12 +22,12 @@ import outlay
 from conftest import Habit
 from outlay.bundles.pool import Pool
 from outlay.bundles.reference import forward
-from outlay.choosing.budget_curve import BudgetCurve
 from outlay.choosing.looks import look
 from outlay.choosing.run import Run
 from outlay.choosing.stored import StoredFrontier
 from outlay.core.errors import FolderError, InfeasibleError, OutlayError
 from outlay.estimators.certificate import OWN
+from outlay.evaluating.budget_curve import BudgetCurve
 from outlay.jobs.allocate import allocate_users
 from outlay.jobs.frontier import frontier
 from outlay.ops.tabular import measure

@@ -75,13 +75,13 @@ def test_the_page_shows_what_the_evaluation_rests_on(evaluated: Path) -> None:
     results = results_of(evaluated)
     diagnostics, certificate = results.evaluated.diagnostics, results.evaluated.certificate
     names = ["propensities", "reproduction", "state", "balance", "agreement"]
-    assert [check.name for check in diagnostics.results] == names
+    assert list(diagnostics.checks) == names
     assert [line.days for line in diagnostics.paths] == [1, 3, 7]
     written = json.loads((evaluated / "estimates.json").read_text())
     assert {line.segment: line.mean_ratio for line in diagnostics.overlap} == {
         line["segment"]: line["mean_ratio"] for line in written["diagnostics"]["overlap"]
     }
-    assert diagnostics.propensities is None, "propensities are as logged"
+    assert diagnostics.checks["propensities"].detail is None, "propensities are as logged"
     assert {e.estimator for e in results.evaluated.estimates} == {"fqe", "dr", "mis", "snpdis", "pdis"}
     assert certificate.policies == 1, "aim-greedy has no frontier"
     assert evidence_words.rests_on(results)[0].startswith("Outcomes and moves depend on state and action alone")
@@ -140,9 +140,9 @@ def test_a_behaviour_model_is_shown_action_by_action(evaluated: Path, tmp_path: 
     }
     written["diagnostics"]["agreement"]["differences"] = []
     (run / "estimates.json").write_text(json.dumps(written))
-    checks = results_of(run).evaluated.diagnostics.results
-    assert (checks[0].ok, checks[0].words) == (False, "It does not fit.")
-    assert checks[4].ok is None, "not checked"
+    checks = results_of(run).evaluated.diagnostics.checks
+    assert (checks["propensities"].ok, checks["propensities"].words) == (False, "It does not fit.")
+    assert checks["agreement"].ok is None, "not checked"
     page = render(results_of(run))
     assert re.search(r"1\.5</th><td class=.n.>900</td><td class=.n.>9\.12%</td><td class=.n.>10\.3%", page)
 

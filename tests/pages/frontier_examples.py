@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from outlay.choosing.budget_curve import BudgetCurve, CurveBand, CurveMember, CurvePoint, OldPolicy, SinglePolicy
 from outlay.core.campaign import BudgetLimit
+from outlay.evaluating.budget_curve import BudgetCurve, CurveBand, CurveMember, CurvePoint, OldPolicy, SinglePolicy
 
 LEAST, MOST, SE, MARGIN = 0.01, 1.18, 0.002, 0.004  # per decision
 BEND = 2.0  # of the curve

@@ -20,6 +20,7 @@ from outlay.estimators.certificate import BudgetBound, Certificate
 from outlay.estimators.day_effects import DayEffects, OutcomeByDay
 from outlay.estimators.markov import MarkovCheck, PastDependence
 from outlay.estimators.observed import Reproduction
+from outlay.evaluating.checks import of_agreement, of_balance, of_behaviour, of_state
 from outlay.evaluating.diagnostics import ActionShare, DayMeans, MatchingPaths, SegmentOverlap
 from outlay.evaluating.evaluation import Diagnostics, Evaluation, PairedDifference, SegmentEstimate
 from outlay.pages.results import RunResults
@@ -280,25 +281,37 @@ def _diagnostics() -> Diagnostics:
         for a in COUPONS
     )
     return Diagnostics(
-        balance=BalanceCheck.of([PastDependence("action", "reward", "last day", 0.004, 0.003)], logged=False),
-        propensities=behaviour_check.BehaviourCheck(
-            rows=70_000,
-            log_loss=2.39,
-            constant_log_loss=2.4,
-            actions=actions,
-            worst=actions[0],
-            comparisons=11,
-            least_propensity=0.08,
-            least_action=1.0,
-            ok=True,
-            words="The model of the old policy fits 70,000 rows with a choice.",
-        ),
-        reproduction=Reproduction(True, "the estimator gives the old policy's observed totals back", ("reward@1",)),
-        markov=MarkovCheck.of([PastDependence("reward", "action", "last day", 0.004, 0.003)], history=False),
-        agreement=agreement.Agreement(
-            Reason(ReasonKind.AGREES, {"count": 10, "share": "4 of them assume less"}),
-            (agreement.EstimatorDifference("mis", "reward@1", 0.001, 0.002, 0.008),),
-        ),
+        checks={
+            "propensities": of_behaviour(
+                behaviour_check.BehaviourCheck(
+                    rows=70_000,
+                    log_loss=2.39,
+                    constant_log_loss=2.4,
+                    actions=actions,
+                    worst=actions[0],
+                    comparisons=11,
+                    least_propensity=0.08,
+                    least_action=1.0,
+                    ok=True,
+                    words="The model of the old policy fits 70,000 rows with a choice.",
+                )
+            ),
+            "reproduction": of_state(
+                Reproduction(True, "the estimator gives the old policy's observed totals back", ("reward@1",))
+            ),
+            "state": of_state(
+                MarkovCheck.of([PastDependence("reward", "action", "last day", 0.004, 0.003)], history=False)
+            ),
+            "balance": of_balance(
+                BalanceCheck.of([PastDependence("action", "reward", "last day", 0.004, 0.003)], logged=False)
+            ),
+            "agreement": of_agreement(
+                agreement.Agreement(
+                    Reason(ReasonKind.AGREES, {"count": 10, "share": "4 of them assume less"}),
+                    (agreement.EstimatorDifference("mis", "reward@1", 0.001, 0.002, 0.008),),
+                )
+            ),
+        },
         days=DayEffects((OutcomeByDay("active", 0.0, 0.0, (1.0, 0.2)),), 7, (1.0,), 7, "the 7 days do not differ"),
         paths=(
             MatchingPaths(days=1, users=30_000, matched=0.153, ess=967.0, clipped=0.0, heaviest=0.0013),

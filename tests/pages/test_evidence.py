@@ -8,7 +8,7 @@ import pytest
 from report_examples import BUDGETS, CLIPPED, FEW, NO_PATH, campaign, certified, evaluated, example, run
 
 from outlay.core.estimate import Estimate
-from outlay.evaluating.checks import CheckResult
+from outlay.evaluating.checks import Finding
 from outlay.pages import evidence_charts, evidence_tables, evidence_words
 
 
@@ -136,8 +136,8 @@ def test_an_estimator_without_a_number_has_its_place_in_the_figure() -> None:
     ],
 )
 def test_the_heading_names_what_was_not_passed(oks: tuple[bool | None, ...], said: str) -> None:
-    names = [check.name for check in example().evaluated.diagnostics.results]
-    checks = [CheckResult(name, "", ok, "", "") for name, ok in zip(names, oks, strict=True)]
+    names = example().evaluated.diagnostics.checks
+    checks = {name: Finding(ok=ok, words="") for name, ok in zip(names, oks, strict=True)}
     assert evidence_words.evidence_finding(checks) == said
 
 

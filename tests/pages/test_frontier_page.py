@@ -16,8 +16,8 @@ import pytest
 from browser import drawn, in_a_browser
 from frontier_examples import found
 
-from outlay.choosing.budget_curve import BudgetCurve, CurveMember, OldPolicy
 from outlay.choosing.window import Window
+from outlay.evaluating.budget_curve import BudgetCurve, CurveMember, OldPolicy
 from outlay.pages.frontier import render
 from outlay.pages.frontier_charts import Axes, marginal_axes, within
 

@@ -16,6 +16,8 @@ from browser import drawn, in_a_browser
 from report_examples import CLIPPED, FEW, NO_PATH, campaign, certified, evaluated, example, run
 
 from outlay.core.reasons import Reason, ReasonKind
+from outlay.estimators.agreement import Agreement
+from outlay.evaluating.checks import of_agreement
 from outlay.evaluating.next_test import PlannedTest, SettlingTest
 from outlay.evaluating.randomising import RandomisingCost
 from outlay.pages.report import render
@@ -133,7 +135,9 @@ def test_names_from_files_are_escaped_everywhere() -> None:
         certificate=dataclasses.replace(example_one.certificate, budgets=(line,)),
         diagnostics=dataclasses.replace(
             example_one.diagnostics,
-            reproduction=dataclasses.replace(example_one.diagnostics.reproduction, words=NASTY),
+            checks={
+                name: dataclasses.replace(found, words=NASTY) for name, found in example_one.diagnostics.checks.items()
+            },
             overlap=(dataclasses.replace(example_one.diagnostics.overlap[1], segment=NASTY),),
         ),
     )
@@ -220,9 +224,8 @@ def test_a_check_that_was_not_passed_says_what_follows() -> None:
     diagnostics = example().evaluated.diagnostics
     failed = dataclasses.replace(
         diagnostics,
-        agreement=dataclasses.replace(
-            diagnostics.agreement, finding=Reason(ReasonKind.NOT_CHECKED, {"found": "few users follow it"})
-        ),
+        checks=diagnostics.checks
+        | {"agreement": of_agreement(Agreement(Reason(ReasonKind.NOT_CHECKED, {"found": "few users follow it"}), ()))},
     )
     page = _Page(render(evaluated(example(), diagnostics=failed)))
     assert "Not passed: agreement" in page.text

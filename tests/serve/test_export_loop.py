@@ -22,6 +22,7 @@ from outlay.bundles.pool import Pool
 from outlay.core.cmdp import TabularCMDP
 from outlay.core.estimate import Estimate
 from outlay.core.transitions import Transitions
+from outlay.estimators.observed import Reproduction
 from outlay.ops.tabular import totals
 from outlay.serve.clock import Clock
 from outlay.serve.deciding.choice import decode_draw
@@ -142,7 +143,7 @@ def test_the_second_round_covers_the_truth_of_what_was_served(once_around: Round
     old = [e for e in result.beside if e.policy == "old"]
     covers(old, "reward@7", reward, "observed", "fqe", "dr", "mis", "snpdis", "pdis")
     covers(old, "coupon_cost@7", cost, "observed", "fqe", "dr", "mis", "snpdis", "pdis")
-    assert result.diagnostics.reproduction.ok
+    assert result.diagnostics.detail(Reproduction).ok
 
 
 def policy_of(here: Round, member: int) -> Path:

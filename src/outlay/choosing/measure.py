@@ -331,6 +331,7 @@ class Measure:
     def _propensity(self) -> NDArray[np.float64]:
         return self.behaviour.propensity(self.panel.rows) if self.panel.propensity is None else self.panel.propensity
 
+    @cached_property
     def behaviour_check(self) -> BehaviourCheck | None:
         """Whether the model of the old policy fits the rows of the split; None where propensities are as logged."""
         if self.panel.propensity is not None:

@@ -164,6 +164,7 @@ class Rotation(Measure):
             return self.panel.propensity
         return self._scattered([at.propensity() for at in self.parts], np.empty(len(self.panel)))
 
+    @cached_property
     def behaviour_check(self) -> BehaviourCheck | None:
         """As in `Measure`: every fold's model on its own rows."""
         if self.panel.propensity is not None:

@@ -8,16 +8,16 @@ from __future__ import annotations
 
 import zipfile
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import TypeAdapter
 
 from outlay.bundles.write import BundleSpec, MemberSpec
+from outlay.choosing.allowances import allowances_of, read, written
 from outlay.choosing.budget_grid import GridProblem, solve_grid
 from outlay.choosing.candidates import CandidatePolicy, MeasuredPolicy, RunContext
 from outlay.choosing.choose import Selection
@@ -31,8 +31,9 @@ from outlay.core.errors import FolderError, InfeasibleError
 from outlay.core.files import new_folder, read_manifest, write_manifest
 from outlay.core.network import NetworkArrays, read_network, write_network
 from outlay.core.transitions import EVERYONE, Transitions
+from outlay.estimators.allowances import Allowances
 from outlay.estimators.certificate import OWN
-from outlay.estimators.day_effects import MOST_ROWS, DayEffects
+from outlay.estimators.day_effects import MOST_ROWS
 from outlay.estimators.fitted import Fitted
 from outlay.estimators.frontier import Points, pooled, shown
 
@@ -79,7 +80,7 @@ class StoredFrontier:
         old: the same of the log's policy.
         shares: `[K]` of the folds: n_k / n.
         scale: `[m]` one unit of violation of each limit.
-        days: how the log's days differ, which widens every interval; None in a run of an older version.
+        allowances: what widens every interval; empty in a run of an older version.
         manifest: heads, imitation_threshold, data_hash, seed, check; own: budget of the mixture that the run serves;
             window: the days that `points` are about (`window.py`); no_curve: why there are no budgets.
     """
@@ -100,7 +101,7 @@ class StoredFrontier:
     old: Points
     shares: Vector
     scale: Vector
-    days: DayEffects | None
+    allowances: Allowances
     manifest: dict[str, Any]
 
     @classmethod
@@ -127,7 +128,7 @@ class StoredFrontier:
                 points=Points(**grid, users=int(manifest["users"]), clusters=manifest.get("clusters")),
                 old=Points(**old, users=int(manifest["users"]), clusters=manifest.get("clusters")),
                 **{name: part[name] for name in PARTS},
-                days=TypeAdapter(DayEffects | None).validate_python(manifest.get("days")),
+                allowances=read(manifest["allowances"]) if "allowances" in manifest else {},
                 manifest={"own": manifest.get("own")} | {name: manifest[name] for name in MANIFEST},
             )
         except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile):
@@ -310,16 +311,16 @@ def write_frontier(folder: Path, folds: Sequence[FoldPolicies], check: str) -> N
             "own": campaign.budgets[campaign.money].limit,
             "window": window_of(data),
             "no_curve": no_curve,
-            "days": asdict(_days(data)),
+            "allowances": written(_allowances(data)),
         }
         clusters = {} if mixtures.clusters is None else {"clusters": mixtures.clusters}
         write_manifest(temporary, "frontier", content | clusters)
 
 
-def _days(data: Transitions) -> DayEffects:
-    """How days differ, by a sample of all users: one split has few on each day, and nothing is chosen by it."""
+def _allowances(data: Transitions) -> Allowances:
+    """By a sample of all users: one split has few on each day, and nothing is chosen by it."""
     most = max(1, MOST_ROWS * len(data.users) // max(1, len(data.action)))
-    return Measure(data, EVERYONE, None, most_users=most).state.day_effects
+    return allowances_of(Measure(data, EVERYONE, None, most_users=most))
 
 
 def _grid(problems: list[GridProblem]) -> tuple[Vector, list[Vector], list[Vector], str | None]:

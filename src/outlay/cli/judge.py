@@ -91,7 +91,7 @@ def _show(result: Evaluation, campaign: Campaign) -> None:
     _rests_on(result)
     _certificate(result.certificate, result.confidence)
     _say(f"Grade: {result.grade}.")
-    _say(result.verdict)
+    _say(result.verdict.words)
     for test in (result.test, result.settling):
         if test is not None:
             _say(f"{test.words} Plan it with:")
@@ -194,15 +194,11 @@ def _segments(result: Evaluation, campaign: Campaign) -> None:
 def _rests_on(result: Evaluation) -> None:
     """Say what the numbers rest on, in a few lines."""
     diagnostics = result.diagnostics
-    _say(f"Reproduction: {diagnostics.reproduction.words}.")
-    _say(f"State: {diagnostics.markov.words}.")
-    _say(f"Balance: {diagnostics.balance.words}.")
+    for name, finding in diagnostics.checks.items():
+        _say(f"{name.capitalize()}: {finding.words}.")
     if diagnostics.path_bias is not None:
         _say(f"Bias: {diagnostics.path_bias.words}.")
     _say(f"Days: {diagnostics.days.words}.")
-    _say(f"Agreement: {diagnostics.agreement.words}.")
-    if diagnostics.propensities is not None:
-        _say(f"Propensities by a behaviour model. {diagnostics.propensities.words}")
     if diagnostics.sensitivity is not None:
         _say(f"Unlogged causes: {diagnostics.sensitivity.words}.")
     paths = ", ".join(

@@ -30,9 +30,9 @@ from outlay.training import METHODS
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from outlay.choosing.budget_curve import BudgetCurve, CurveMember, CurvePoint
     from outlay.choosing.run import Run
     from outlay.comparing.results import Comparison
+    from outlay.evaluating.budget_curve import BudgetCurve, CurveMember, CurvePoint
 
     Method = str
 else:
@@ -239,7 +239,7 @@ def frontier(
         _show_frontier(curve, run)
         if curve.export is not None:
             stdout.print(f"{export} written (look {curve.export.look} at the certify users).", markup=False)
-            stdout.print(curve.export.verdict, markup=False)
+            stdout.print(curve.export.verdict.words, markup=False)
             return
         page = run / "frontier.html"
         if asked:

@@ -20,6 +20,7 @@ class ReasonKind(StrEnum):
 
     UNSUPPORTED = "unsupported"  # the log shows too little of what the policy does: there is no number
     REPRODUCTION = "reproduction"  # the old policy's totals are not given back
+    MISFIT = "misfit"  # the model of the old policy does not fit the log
     STATE = "state"  # earlier days say more than the state
     BALANCE = "balance"  # the old policy looked at something else
     CONTRADICTED = "contradicted"  # another estimator says otherwise
@@ -50,6 +51,7 @@ WITHHOLDING = frozenset(
 WORDS = {
     ReasonKind.UNSUPPORTED: "{found}",
     ReasonKind.REPRODUCTION: "{found}",
+    ReasonKind.MISFIT: "the behaviour model does not fit the log",
     ReasonKind.STATE: "{found}. {way_out}",
     ReasonKind.BALANCE: "{found}. {way_out}",
     ReasonKind.CONTRADICTED: "{estimator} gives {target} as {other:.4g}, the fitted evaluation as {fitted:.4g}: "

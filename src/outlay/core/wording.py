@@ -65,6 +65,17 @@ def percent(share: float) -> str:
     return f"{100 * share:.0f}%" if share >= 0.095 or share == 0 else f"{100 * share:.1f}%"
 
 
+def change(share: float) -> str:
+    """A change, with its sign: `0.032` → `+3.2%`."""
+    return f"{'+' if share > 0 else '-' if share < 0 else ''}{size(share)}"
+
+
+def size(share: float) -> str:
+    """How large a change is: `-0.032` → `3.2%`; what would round to 0.0% keeps a digit that says something."""
+    percent = abs(100 * share)
+    return f"{percent:.1f}%" if percent >= 0.05 else f"{percent:.1g}%"
+
+
 def exact(share: float) -> str:
     """A share from a setting, to four digits: `0.975` → `97.5%`, and what a look gets, `0.991667` → `99.17%`.
 

@@ -18,7 +18,7 @@ Source: sup-t bands as in `ops/simultaneous.py`; that they carry over to mixture
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -27,8 +27,8 @@ from numpy.typing import NDArray
 from outlay.core.campaign import Campaign
 from outlay.core.estimate import Estimate
 from outlay.core.reasons import Reason, ReasonKind
-from outlay.estimators.certificate import LIKELY, Certificate, issue, unless_shared, unless_unassigned
-from outlay.estimators.day_effects import DayEffects
+from outlay.estimators.allowances import Allowances, allow, allow_bounds
+from outlay.estimators.certificate import LIKELY, Bounds, Certificate, issue
 from outlay.estimators.frontier import Points
 from outlay.estimators.units import objective
 from outlay.estimators.weaker import above_second
@@ -71,13 +71,13 @@ class Band:
     Attributes:
         points: the L policies, then the old policy, measured on *certify* users.
         withheld: `[L]` why a policy could not be measured or is not believed, or None.
-        refused: why none of the measurements is believed, or None.
+        against: what stands against a certificate of any of them.
         confidence: 1 − α.
         factor: k of the costs.
         gain_factor: k' of the gains.
         window: days of a user that the figures are about, each weighing the same; None: all, discounted, or the horizon
             of budgets per user.
-        days: how days differ, which widens every bound; None where that was not measured.
+        allowances: what widens every bound (`allowances.py`).
         unbelieved: `[m]` rows of the log above the stated largest cost of each budget; empty: none.
         doubts: `[L]` why a bound of the gain of a policy is not to be relied on, or None; empty: of none.
         second: the bounds of the same policies by an estimate that assumes less; None where there is none.
@@ -85,12 +85,12 @@ class Band:
 
     points: Points
     withheld: tuple[Reason | None, ...]
-    refused: Reason | None
+    against: tuple[Reason, ...]
     confidence: float
     factor: float
     gain_factor: float
     window: int | None = None
-    days: DayEffects | None = None
+    allowances: Allowances = field(default_factory=dict)
     unbelieved: tuple[int, ...] = ()
     doubts: tuple[str | None, ...] = ()
     second: Family | None = None
@@ -100,12 +100,12 @@ class Band:
         cls,
         points: Points,
         withheld: Sequence[Reason | None],
-        refused: Reason | None,
+        against: Sequence[Reason],
         campaign: Campaign,
         *,
         confidence: float,
         window: int | None = None,
-        days: DayEffects | None = None,
+        allowances: Allowances | None = None,
         unbelieved: tuple[int, ...] = (),
         doubts: Sequence[str | None] = (),
         second: Points | None = None,
@@ -115,11 +115,11 @@ class Band:
         Args:
             points: the L policies, then the old policy, measured on *certify* users.
             withheld: `[L]` why a policy could not be measured, or None.
-            refused: why none of the measurements is believed, or None.
+            against: what stands against a certificate of any of them.
             campaign: whose budgets are bounded, at any limits.
             confidence: 1 − α.
             window: days of a user that the figures are about.
-            days: how days differ.
+            allowances: what widens every bound.
             unbelieved: `[m]` rows of the log above the stated largest cost of each budget; empty: none.
             doubts: `[L]` why a bound of the gain of a policy is not to be relied on, or None; empty: of none.
             second: the same points by an estimate that assumes less.
@@ -128,12 +128,12 @@ class Band:
         return cls(
             points=points,
             withheld=tuple(withheld),
-            refused=refused,
+            against=tuple(against),
             confidence=confidence,
             factor=own.factor,
             gain_factor=own.gain_factor,
             window=window,
-            days=days,
+            allowances=allowances or {},
             unbelieved=unbelieved,
             doubts=tuple(doubts),
             second=None if second is None else Family.of(second, campaign, confidence),
@@ -147,11 +147,16 @@ class Band:
         z = quantile(LIKELY)  # at which a gain may pass for likely, alone
         second = None if self.second is None else self.second._replace(gain_factor=z)
         alone = replace(self, confidence=LIKELY, gain_factor=z, second=second)
-        likely = alone._bounded(weights, campaign).gain_bound
-        certificate = replace(self._bounded(weights, campaign), gain_likely=likely)
-        return unless_unassigned(unless_shared(certificate, campaign), campaign)
+        return issue(
+            self._bounded(weights, campaign),
+            self._against(np.flatnonzero(weights)),
+            users=self.points.users,
+            clusters=self.points.clusters,
+            policies=len(self),
+            likely=alone._bounded(weights, campaign).gain_bound,
+        )
 
-    def _bounded(self, weights: Array, campaign: Campaign) -> Certificate:
+    def _bounded(self, weights: Array, campaign: Campaign) -> Bounds:
         """Return the bounds of a mixture, with all that is allowed for."""
         used = np.flatnonzero(weights)
         share, part = weights[used], self.points.only(used)
@@ -173,40 +178,33 @@ class Band:
             above, below = (above_second(each, error, self.second.gain_factor) for each in (more, less))
             least = np.minimum(least, share @ (its - below)[used])
             most = np.maximum(most, share @ (its + above)[used])
-        reason = self._against(used)
-        if _doubts(reason):
-            value, bound, gain = (np.full_like(number, np.nan) for number in (value, bound, gain))
-            least, most = np.full_like(least, np.nan), np.full_like(most, np.nan)
-        ones = float(share @ part.value[:, -1])
-        certificate = issue(
+        against, events = self._against(used), np.fmin.reduce(spread.events, axis=0)
+        if doubted := any(map(_doubts, against)):
+            value, gain = value * np.nan, gain * np.nan
+        shared = any(
+            reason.kind is ReasonKind.SHARED for reason in against
+        )  # the figures stand, of the log's own level
+        if doubted or shared:
+            bound, events = bound * np.nan, events * np.nan
+        if doubted or shared or any(self.doubts[i] is not None for i in (used if self.doubts else ())):
+            least, most = least * np.nan, most * np.nan
+        bounds = Bounds.of(
             value,
             bound,
-            [budget.sign * budget.limit for budget in campaign.budgets],
-            [budget.name for budget in campaign.budgets],
-            users=self.points.users,
-            gain=float(share @ gain[used]),
-            gain_bound=float(least),
-            gain_most=float(most),
-            confidence=self.confidence,
-            signs=[budget.sign for budget in campaign.budgets],
-            decisions=[ones if budget.per == "decision" and ones > 0 else 1.0 for budget in campaign.budgets],
-            withheld=reason,
-            events=np.fmin.reduce(spread.events, axis=0),
+            campaign,
+            (float(share @ gain[used]), float(least), float(most)),
+            self.confidence,
+            window=self.window,
+            decisions=float(share @ part.value[:, -1]),
+            events=events,
             unbelieved=self.unbelieved or 0,
-            policies=len(self),
-            clusters=self.points.clusters,
         )
-        certificate = replace(certificate, window=self.window)
-        if any(self.doubts[i] is not None for i in (used if self.doubts else ())):
-            certificate = replace(certificate, gain_bound=None, gain_most=None)
-        if self.days is not None:
-            certificate = self.days.widened_certificate(certificate)
-        return certificate
+        return allow_bounds(self.allowances, bounds)
 
-    def _against(self, policies: NDArray[np.intp]) -> Reason | None:
-        """What stands against figures of these policies, of which the old one is the last; None: nothing."""
+    def _against(self, policies: NDArray[np.intp]) -> tuple[Reason, ...]:
+        """What stands against figures of these policies, of which the old one is the last."""
         own = (*self.withheld, None)
-        return self.refused or next((reason for i in policies if (reason := own[i]) is not None), None)
+        return (*self.against, *(reason for i in policies if (reason := own[i]) is not None))
 
     def estimates(self, weights: Array, campaign: Campaign) -> list[Estimate]:
         """Return objective and costs of the mixture `[L]`, each with its own interval."""
@@ -218,8 +216,9 @@ class Band:
 
     def _estimates(self, policy: str, weights: Array, campaign: Campaign) -> list[Estimate]:
         used = np.flatnonzero(weights)
-        part, share, reason = self.points.only(used), weights[used], self._against(used)
-        confidence, words = campaign.train.confidence, None if reason is None else reason.words
+        part, share, confidence = self.points.only(used), weights[used], campaign.train.confidence
+        reason = next((each for each in self._against(used) if each.withholds), None)
+        words, doubted = None if reason is None else reason.words, reason is not None and _doubts(reason)
         value, error = part.shown(share, campaign)
         low, high = interval(value, error, confidence, self.points.freedom)
         if self.second is not None:
@@ -239,16 +238,16 @@ class Band:
                     low=float(low[t]),
                     high=float(high[t]),
                     std_error=float(error[t]),
-                    recommended=not _doubts(reason),
-                    caution=words if _doubts(reason) else None,
+                    recommended=not doubted,
+                    caution=words if doubted else None,
                 )
-            found.append(estimate if self.days is None else self.days.widened(estimate, confidence))
+            found.append(allow(self.allowances, estimate, confidence))
         return found
 
 
-def _doubts(reason: Reason | None) -> bool:
+def _doubts(reason: Reason) -> bool:
     """Whether figures that there are are not to be believed; what could not be measured has none."""
-    return reason is not None and reason.kind is not ReasonKind.UNSUPPORTED
+    return reason.withholds and reason.kind not in (ReasonKind.UNSUPPORTED, ReasonKind.SHARED)
 
 
 def _gains(points: Points) -> tuple[Array, Array]:

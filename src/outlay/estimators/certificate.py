@@ -16,7 +16,7 @@ Where an estimate that assumes less than the fitted one was made, both above_j a
 of the two bounds (`weaker.py`).
 
 A budget that the campaign file calls `shared` costs or brings something else when others get more of it. A log shows
-only what happened at its own level, so no bound holds for another policy, and nothing is certified (`unless_shared`).
+only what happened at its own level, so no bound holds for another policy, and nothing is certified.
 
 For mixtures of many policies whose bounds hold together (`band.py`) k stands for z_{1−α} in above_j.
 
@@ -26,8 +26,8 @@ Source: Berger (1982) for intersection–union tests; the margin is method secti
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field, replace
-from typing import Any
+from dataclasses import asdict, dataclass, field
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -153,94 +153,121 @@ class Certificate:
         return asdict(self)
 
 
+class Bounds(NamedTuple):
+    """What was measured of one policy against its limits, before anything else is weighed.
+
+    Attributes:
+        lines: of the budgets.
+        gain: over the old policy; None where it was not measured.
+        gain_bound: one-sided lower bound of it; None likewise.
+        gain_most: one-sided upper bound of it.
+        confidence: of each bound.
+        window: days of a user that they are about (`Certificate.window`).
+        reason: why a limit is not kept; None: all are.
+    """
+
+    lines: tuple[BudgetBound, ...]
+    gain: float | None
+    gain_bound: float | None
+    gain_most: float | None
+    confidence: float
+    window: int | None
+    reason: Reason | None
+
+    @classmethod
+    def of(
+        cls,
+        value: ArrayLike,
+        bound: ArrayLike,
+        campaign: Campaign,
+        gain: tuple[float, float, float],
+        confidence: float,
+        *,
+        window: int | None = None,
+        decisions: float = 1.0,
+        events: ArrayLike = np.nan,
+        unbelieved: ArrayLike = 0,
+    ) -> Bounds:
+        """Write coordinates as the campaign file does.
+
+        Args:
+            value: `[m]` in ≤ form; NaN where it is not known.
+            bound: `[m]` of it.
+            campaign: its budgets.
+            gain: itself, and its lower and upper bound.
+            confidence: of each bound.
+            window: days of a user that they are about.
+            decisions: x_1 for budgets per decision, else 1 (`units.decisions`): lines are written as tables show costs,
+                limit + (coordinate − limit) / x_1. It changes no verdict.
+            events: `[m]` those of `Spread`.
+            unbelieved: `[m]` those of `Reach`.
+        """
+        sign = np.array([budget.sign for budget in campaign.budgets], np.float64)
+        limit = np.array([budget.sign * budget.limit for budget in campaign.budgets])
+        per = np.array(
+            [decisions if budget.per == "decision" and decisions > 0 else 1.0 for budget in campaign.budgets]
+        )
+        kept = np.asarray(bound, np.float64) <= limit  # NaN is not
+        shown, reach = (sign * (limit + (np.asarray(number) - limit) / per) for number in (value, bound))
+        few, more = (np.broadcast_to(each, limit.shape) for each in (events, unbelieved))
+        lines = tuple(
+            BudgetBound(
+                budget=budget.name,
+                value=_number(shown[j]),
+                bound=_number(reach[j]),
+                limit=float(budget.limit),
+                floor=budget.sign < 0,
+                kept=bool(kept[j]),
+                events=int(few[j]) if np.isfinite(few[j]) and np.isfinite(shown[j]) else None,
+                unbelieved=int(more[j]),
+            )
+            for j, budget in enumerate(campaign.budgets)
+        )
+        reason = None if kept.all() else Reason(ReasonKind.LIMIT)
+        middle, least, most = map(_number, gain)
+        return cls(lines, middle, least, most, confidence, window, reason)
+
+
 def issue(
-    value: ArrayLike,
-    bound: ArrayLike,
-    limits: ArrayLike,
-    names: Sequence[str],
+    bounds: Bounds,
+    against: Sequence[Reason],
     *,
     users: int,
-    gain: float,
-    gain_bound: float,
-    gain_most: float,
-    confidence: float,
-    signs: Sequence[int] | None = None,
-    decisions: ArrayLike = 1.0,
-    withheld: Reason | None = None,
-    events: ArrayLike = np.nan,
-    unbelieved: ArrayLike = 0,
-    policies: int = 1,
     clusters: int | None = None,
+    policies: int = 1,
+    likely: float | None = None,
 ) -> Certificate:
-    """The certificate that bounds `[m]` in ≤ form amount to, wherever they come from.
+    """Return the certificate that bounds amount to, wherever they come from.
 
-    `events` `[m]` are those of `Spread`, `unbelieved` `[m]` those of `Reach`, the other arguments as above.
+    Args:
+        bounds: with all that is allowed for.
+        against: what stands against it, whatever the bounds. The first that withholds them is its reason; one that does
+            not, only where nothing else is.
+        users: that they rest on.
+        clusters: that these come in.
+        policies: for which the bounds hold together.
+        likely: lower bound of the gain at the confidence `LIKELY`.
     """
-    limit = np.asarray(limits, np.float64)
-    sign = np.ones(len(limit)) if signs is None else np.asarray(signs, np.float64)
-    kept = np.asarray(bound, np.float64) <= limit  # NaN is not
-    shown, reach = (limit + (np.asarray(number) - limit) / np.asarray(decisions) for number in (value, bound))
-    lines = tuple(
-        BudgetBound(
-            budget=name,
-            value=_number(s * v),
-            bound=_number(s * b),
-            limit=float(s * at),
-            floor=bool(s < 0),
-            kept=bool(k),
-            events=int(few) if np.isfinite(few) and np.isfinite(v) else None,
-            unbelieved=int(more),
-        )
-        for name, s, v, b, at, k, few, more in zip(
-            names, sign, shown, reach, limit, kept, *np.broadcast_arrays(events, unbelieved, limit)[:2], strict=True
-        )
-    )
     count, what = (users, "users") if clusters is None else (clusters, "clusters of users")
-    reason = None if kept.all() else Reason(ReasonKind.LIMIT)
-    if count < LEAST_USERS:
-        reason = Reason(ReasonKind.FEW_USERS, {"count": count, "units": what, "needed": LEAST_USERS})
-    if withheld is not None and (withheld.kind is not ReasonKind.UNSUPPORTED or any(x.value is None for x in lines)):
-        reason = withheld  # a reward alone that could not be measured takes no limit away
+    unmeasured = any(line.value is None for line in bounds.lines)
+    # A reward alone that could not be measured takes no limit away.
+    withheld = [r for r in against if r.withholds and (r.kind is not ReasonKind.UNSUPPORTED or unmeasured)]
+    few = Reason(ReasonKind.FEW_USERS, {"count": count, "units": what, "needed": LEAST_USERS})
+    found = [*withheld, *([few] if count < LEAST_USERS else ()), *([bounds.reason] if bounds.reason else ())]
+    others = [reason for reason in against if not reason.withholds]
     return Certificate(
-        reason=reason,
-        confidence=confidence,
+        reason=next(iter([*found, *others]), None),
+        confidence=bounds.confidence,
         users=users,
-        budgets=lines,
-        gain=_number(gain),
-        gain_bound=_number(gain_bound),
-        gain_most=_number(gain_most),
+        budgets=bounds.lines,
+        gain=bounds.gain,
+        gain_bound=bounds.gain_bound,
+        gain_most=bounds.gain_most,
+        gain_likely=likely,
         policies=policies,
+        window=bounds.window,
         clusters=clusters,
     )
-
-
-def unless_shared(certificate: Certificate, campaign: Campaign) -> Certificate:
-    """Return the certificate without any bound if a budget of the campaign is shared; else as it is."""
-    if not campaign.shared:
-        return certificate
-    names, verb = " and ".join(campaign.shared), "is" if len(campaign.shared) == 1 else "are"
-    return replace(
-        certificate,
-        reason=Reason(ReasonKind.SHARED, {"budgets": f"{names} {verb}"}),
-        budgets=tuple(replace(line, bound=None, kept=False, events=None) for line in certificate.budgets),
-        gain_bound=None,
-        gain_most=None,
-        gain_likely=None,
-    )
-
-
-def unless_unassigned(certificate: Certificate, campaign: Campaign) -> Certificate:
-    """Return a certificate as not issued, its bounds still told, if it is not known how actions came about."""
-    if not certificate.certified or campaign.log.known_assignment:
-        return certificate
-    return replace(certificate, reason=Reason(ReasonKind.UNASSIGNED))
-
-
-def unless_approximate(certificate: Certificate) -> Certificate:
-    """Return the certificate of a policy that reads more of the past than the state holds: not issued, bounds told."""
-    if not certificate.certified:
-        return certificate
-    return replace(certificate, reason=Reason(ReasonKind.APPROXIMATE))
 
 
 def margins(

@@ -33,16 +33,14 @@ Source: Jordà (2005) for local projections; Cameron and Miller (2015) for few c
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
-from outlay.core.estimate import Estimate
 from outlay.core.reasons import Reason, ReasonKind
 from outlay.core.target import Target
-from outlay.estimators.certificate import BudgetBound, Certificate
 from outlay.estimators.panel import Panel
 from outlay.estimators.state_residuals import off_state
 from outlay.ops.intervals import quantile
@@ -173,42 +171,10 @@ class DayEffects:
         down, up = (2 * abs(drift),) * 2 if gain else (max(-drift, 0.0), max(drift, 0.0))
         return value - float(np.hypot(value - low, reach)) - down, value + float(np.hypot(high - value, reach)) + up
 
-    def widened(self, estimate: Estimate, confidence: float) -> Estimate:
-        """An estimate with what days add to its standard error and its interval."""
-        if estimate.value is None or estimate.std_error is None:
-            return estimate
-        assert estimate.low is not None
-        assert estimate.high is not None
-        target, value = Target.parse(estimate.target), estimate.value
-        more = self.error(target, value)
-        if not more and not self.drift(target, value):
-            return estimate
-        low, high = self.ends(target, (value, estimate.low, estimate.high), confidence)
-        return replace(estimate, low=low, high=high, std_error=float(np.hypot(estimate.std_error, more)))
-
-    def widened_certificate(self, certificate: Certificate) -> Certificate:
-        """A certificate with what days add to its bounds; one that no longer keeps a limit is none."""
-        if certificate.withheld is not None:
-            return certificate
-        budgets = tuple(self._bound(line, certificate.confidence) for line in certificate.budgets)
-        reason = certificate.reason
-        if certificate.certified and not all(line.kept for line in budgets):
-            reason = Reason(ReasonKind.DAYS, {"found": self.words})
-        gain, reward = certificate.gain, Target("reward", certificate.window)
-        least, most = certificate.gain_bound, certificate.gain_most
-        if gain is not None and least is not None and most is not None:
-            both = 2 * certificate.confidence - 1
-            least, most = self.ends(reward, (gain, least, most), both, gain=True)
-        return replace(certificate, budgets=budgets, reason=reason, gain_bound=least, gain_most=most)
-
-    def _bound(self, line: BudgetBound, level: float) -> BudgetBound:
-        if line.value is None or line.bound is None:
-            return line
-        target, side = Target(line.budget), -1 if line.floor else 1
-        shocks = quantile(level) * self.error(target, line.value, level=level)
-        reach = float(np.hypot(line.bound - line.value, shocks))
-        bound = line.value + side * (reach + max(side * self.drift(target, line.value), 0.0))
-        return replace(line, bound=bound, kept=line.kept and side * (line.limit - bound) >= 0)
+    @property
+    def reason(self) -> Reason:
+        """Why a limit is not kept that would be if days were alike."""
+        return Reason(ReasonKind.DAYS, {"found": self.words})
 
 
 def day_effects(

@@ -25,6 +25,7 @@ from pydantic import TypeAdapter
 
 from outlay.bundles.in_memory import in_memory
 from outlay.bundles.manifest import unseal
+from outlay.choosing.allowances import read, written
 from outlay.choosing.estimates import (
     PolicyEstimates,
     assuming_less,
@@ -49,9 +50,9 @@ from outlay.core.files import new_file
 from outlay.core.progress import Progress, silent, within
 from outlay.core.reasons import Reason, ReasonKind
 from outlay.core.transitions import Transitions
+from outlay.estimators.allowances import Allowances
 from outlay.estimators.band import Band
-from outlay.estimators.certificate import OWN, Certificate, unless_approximate
-from outlay.estimators.day_effects import DayEffects
+from outlay.estimators.certificate import OWN, Certificate
 from outlay.estimators.fitted import Fitted, combine
 from outlay.estimators.frontier import Points, needed
 from outlay.estimators.joint import Joint, mixed
@@ -86,16 +87,14 @@ class About(NamedTuple):
     """What an evaluation found of the users and the state, whatever the policy.
 
     Attributes:
-        refused: why nothing that is measured is to be believed, or None.
-        approximate: whether the policies read more of the past than the state holds: nothing is issued.
+        against: what stands against a certificate, whatever is measured.
         window: days that figures are means over, or None (`Measure.window`).
-        days: how days differ.
+        allowances: what widens every interval.
     """
 
-    refused: Reason | None
-    approximate: bool
+    against: tuple[Reason, ...]
     window: int | None
-    days: DayEffects
+    allowances: Allowances
 
 
 @dataclass(frozen=True)
@@ -106,17 +105,15 @@ class Certified:
         own: bounds of the mixture that the run serves.
         curve: bounds that hold together for the G mixtures of the curve.
         look: which look at the certify users it was.
-        approximate: as of `About`.
     """
 
     own: Band
     curve: Band
     look: int
-    approximate: bool
 
     def certificate(self, weights: Vector, campaign: Campaign) -> Certificate:
         """Return the certificate of the mixture `[G + 1]` of these mixtures under this campaign's limits."""
-        return _issued(*self._of(weights), campaign, self.look, self.approximate)
+        return _issued(*self._of(weights), campaign, self.look)
 
     def estimates(self, weights: Vector, campaign: Campaign) -> list[Estimate]:
         """Return objective and costs of the mixture `[G + 1]`, each with its own interval."""
@@ -146,7 +143,7 @@ def figures_of(
 def certify_alone(figures: Figures, about: About, campaign: Campaign, data: Transitions, identity: str) -> Certificate:
     """Certify one policy, known by its identity: a look."""
     number, alpha = look(data, identity, campaign.train.confidence, data.certifying)
-    return _issued(_band(figures, about, campaign, alpha), np.ones(1), campaign, number, about.approximate)
+    return _issued(_band(figures, about, campaign, alpha), np.ones(1), campaign, number)
 
 
 def certify_frontier(
@@ -179,7 +176,7 @@ def certify_frontier(
     look(view, _identity(run), campaign.train.confidence, view.certifying)
     curve = _curve(stored, data, campaign, within(report, 0, 0.9))
     arrays: dict[str, Vector] = {}
-    said = {"about": about._asdict() | {"days": asdict(about.days)}}
+    said: dict[str, Any] = {"about": about._asdict() | {"allowances": written(about.allowances)}}
     for name, each in (("own", own), ("curve", curve)):
         points = {"first": each.points} | ({} if each.second is None else {"second": each.second})
         for which, part in points.items():
@@ -208,14 +205,15 @@ def certified(run: Run, stored: StoredFrontier, data: Transitions, campaign: Cam
         said = json.loads(str(arrays["said"]))
         if "about" not in said:  # of an older version, which did not measure what the run serves
             return None
-        about = TypeAdapter(About).validate_python(said["about"])
+        against = TypeAdapter(tuple[Reason, ...]).validate_python(said["about"]["against"])
+        about = About(against, said["about"]["window"], read(said["about"]["allowances"]))
         own, curve = (_read(arrays, said[name], name) for name in ("own", "curve"))
     except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile):
         raise FolderError("is damaged.", file=path, way_out="Remove it: it is made again, as the same look.") from None
     view = views(data, len(stored.shares))[0]
     number, alpha = look(view, _identity(run), campaign.train.confidence, view.certifying)
     bands = _band(own, about, campaign, alpha * OWN), _band(curve, about, campaign, alpha * (1 - OWN))
-    return Certified(*bands, number, about.approximate)
+    return Certified(*bands, number)
 
 
 def _read(arrays: dict[str, Vector], said: dict[str, Any], name: str) -> Figures:
@@ -232,20 +230,19 @@ def _band(figures: Figures, about: About, campaign: Campaign, alpha: float) -> B
     return Band.of(
         figures.points,
         figures.withheld,
-        about.refused,
+        about.against,
         campaign,
         confidence=1 - alpha,
         window=claimed(campaign, about.window),
-        days=about.days,
+        allowances=about.allowances,
         unbelieved=figures.unbelieved,
         doubts=figures.doubts,
         second=figures.second,
     )
 
 
-def _issued(band: Band, weights: Vector, campaign: Campaign, number: int, approximate: bool) -> Certificate:
-    found = replace(band.certificate(weights, campaign), look=number, alpha=1 - band.confidence)
-    return unless_approximate(found) if approximate else found
+def _issued(band: Band, weights: Vector, campaign: Campaign, number: int) -> Certificate:
+    return replace(band.certificate(weights, campaign), look=number, alpha=1 - band.confidence)
 
 
 def _curve(stored: StoredFrontier, data: Transitions, campaign: Campaign, report: Progress) -> Figures:
@@ -334,7 +331,7 @@ def _measured(at: Measure, campaign: Campaign, report: Progress) -> list[list[_P
     """Every policy on the users of its fold, by fold in the order of the bundle's members."""
     names, found = needed(campaign), []
     for k, part in enumerate(at.folds):
-        propensity, behaviour = part.propensity(), part.behaviour_check()
+        propensity, behaviour = part.propensity(), part.behaviour_check
         whole = mixture_of(part, "the frontier")
         policies = []
         for i, policy in enumerate(whole.members() or [whole]):

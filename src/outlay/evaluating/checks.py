@@ -1,164 +1,297 @@
 """The checks that an evaluation has to pass, and what follows where it fails one.
 
+    assignment     it is known how the log's actions were drawn
     propensities   the behaviour model fits the log, where propensities are not logged
     reproduction   the fitted evaluation of the old policy gives its observed totals back
     state          given state and action, a user's earlier days say no more about what follows
     balance        given the state, the old policy's actions do not depend on what users did before, nor on the
                    calendar or another column of the log
     agreement      other estimators, some of which assume less, do not contradict the fitted evaluation of the policy
+    past           the policy reads no more of the past than the state holds
+    sharing        no budget depends on how many others get something
 
-A fitted evaluation that fails a check is shown, but not recommended, and certifies nothing. If it does not give the old
-policy's totals back, marginalised importance sampling is not recommended either, because it needs the same state. A
-behaviour model that does not fit makes every estimator that needs propensities not recommended. Where states are not
-counted, agreement that could not be checked does not count as passed: nothing is certified on one assumption alone.
+A check is a function from what is judged to a `Finding`: whether it was passed, why not (`core/reasons.py`), and what
+that speaks against. A figure that something speaks against is shown, but not recommended. What speaks against the
+certificate keeps it from being issued; the kind of the reason says whether bounds are still told.
+
+If the fitted evaluation does not give the old policy's totals back, marginalised importance sampling is not recommended
+either, because it needs the same state. A behaviour model that does not fit makes every estimator that needs
+propensities not recommended. Where states are not counted, agreement that could not be checked does not count as
+passed: nothing is certified on one assumption alone.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from enum import StrEnum
+from typing import NamedTuple, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
 
 from outlay.choosing.estimates import PolicyEstimates
-from outlay.choosing.estimators import ESTIMATORS
+from outlay.choosing.estimators import ESTIMATORS, Estimator
+from outlay.choosing.measure import Measure
 from outlay.core.reasons import Reason, ReasonKind
 from outlay.estimators.agreement import ONE_STEP, Agreement, agree
 from outlay.estimators.balance import BalanceCheck
 from outlay.estimators.behaviour.check import BehaviourCheck
+from outlay.estimators.joint import Joint
 from outlay.estimators.markov import MarkovCheck
-from outlay.estimators.observed import Reproduction
+from outlay.estimators.observed import Reproduction, reproduces
 
-MISFIT = "the behaviour model does not fit the log"
 AS_LOGGED = "as logged; they were compared with the log when it was prepared"
+D = TypeVar("D", Agreement, BalanceCheck, BehaviourCheck, MarkovCheck, Reproduction)
 
 
-@dataclass(frozen=True, slots=True)
-class CheckResult:
-    """One check, as a table shows it.
+class Against(StrEnum):
+    """What a finding speaks against."""
+
+    CERTIFICATE = "certificate"
+    FITTED = "fitted"  # the fitted evaluation
+    DAILY = "fitted by day"  # the fitted evaluation where it goes by day, and so weighs rows by propensities
+    WEIGHTS = "weights"  # other estimators that weigh rows by propensities
+    STATE = "state"  # other estimators that need the state
+    OLD = "old"  # figures of the old policy as well as those of others
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """What a check found.
 
     Attributes:
-        name: `propensities`, `reproduction`, `state`, `balance` or `agreement`.
-        question: what it asks.
         ok: whether it was passed; None if it could not be made.
-        words: what was found.
-        consequence: what follows if it was not passed.
+        words: what was found, without a full stop.
+        reason: why what it speaks against is not to be relied on, or None.
+        against: what that is.
+        detail: the figures behind it.
     """
 
-    name: str
-    question: str
     ok: bool | None
     words: str
+    reason: Reason | None = None
+    against: tuple[Against, ...] = ()
+    detail: Agreement | BalanceCheck | BehaviourCheck | MarkovCheck | Reproduction | None = None
+
+
+class Judged(NamedTuple):
+    """What is judged.
+
+    Attributes:
+        measure: the users and their rows.
+        new: estimates of the policy.
+        old: estimates of the log's own.
+        observed: what was observed of the old policy.
+        propensity: `[n]` of the logged action in each row.
+        follows_past: whether the policy may read single past days.
+    """
+
+    measure: Measure
+    new: PolicyEstimates
+    old: PolicyEstimates
+    observed: Joint
+    propensity: NDArray[np.float64]
+    follows_past: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class Check:
+    """A row of the registry.
+
+    Attributes:
+        question: what it asks.
+        consequence: what follows if it was not passed.
+        find: asks it of what is judged; None where the question does not arise.
+        each_policy: whether the answer is another for each policy that is evaluated on the same users.
+    """
+
+    question: str
     consequence: str
+    find: Callable[[Judged], Finding | None]
+    each_policy: bool = False
+
+
+def _assignment(judged: Judged) -> Finding | None:
+    if judged.measure.data.campaign.log.known_assignment:
+        return None
+    reason = Reason(ReasonKind.UNASSIGNED)
+    return Finding(ok=False, words=reason.words, reason=reason, against=(Against.CERTIFICATE,))
+
+
+def _propensities(judged: Judged) -> Finding:
+    return of_behaviour(judged.measure.behaviour_check)
+
+
+def of_behaviour(found: BehaviourCheck | None) -> Finding:
+    """Return what the fit of the behaviour model means; None: propensities are as logged."""
+    if found is None:
+        return Finding(ok=True, words=AS_LOGGED)
+    reason = None if found.ok else Reason(ReasonKind.MISFIT)
+    words = found.words.removesuffix(".")
+    return Finding(ok=found.ok, words=words, reason=reason, against=(Against.WEIGHTS,), detail=found)
+
+
+def _reproduction(judged: Judged) -> Finding:
+    measure = judged.measure
+    fitted = measure.old_as_observed(judged.old.fitted)
+    return of_state(reproduces(judged.observed, fitted, measure.state.day_effects))
+
+
+def _state(judged: Judged) -> Finding:
+    return of_state(judged.measure.state.markov_check)
+
+
+def of_state(found: Reproduction | MarkovCheck) -> Finding:
+    """Return what it means whether the state, and what is fitted on it, is enough."""
+    against = (Against.CERTIFICATE, Against.FITTED, Against.STATE, Against.OLD)
+    return Finding(ok=found.ok, words=found.words, reason=found.refused, against=against, detail=found)
+
+
+def _balance(judged: Judged) -> Finding:
+    return of_balance(judged.measure.state.balance(judged.propensity))
+
+
+def of_balance(found: BalanceCheck) -> Finding:
+    """Return what it means whether actions depend on the past: nothing for an old policy that needs no weights."""
+    against = (
+        (Against.CERTIFICATE, Against.FITTED, Against.WEIGHTS)
+        if found.driven
+        else (Against.CERTIFICATE, Against.DAILY, Against.WEIGHTS, Against.OLD)
+    )
+    return Finding(ok=found.ok, words=found.words, reason=found.refused, against=against, detail=found)
+
+
+def _agreement(judged: Judged) -> Finding:
+    days = judged.measure.state.day_effects
+    old = judged.old if days.differ and days.moderate else None
+    return of_agreement(agreement_of(judged.new, judged.measure.behaviour_check, old))
+
+
+def of_agreement(found: Agreement) -> Finding:
+    """Return what it means whether estimators agree: what was not checked takes nothing from what was observed."""
+    old = (Against.OLD,) if found.finding.kind is ReasonKind.CONTRADICTED else ()
+    against = (Against.CERTIFICATE, Against.FITTED, *old)
+    ok = None if found.ok and not found.differences else found.ok
+    return Finding(ok=ok, words=found.words, reason=found.reason, against=against, detail=found)
+
+
+def _past(judged: Judged) -> Finding | None:
+    if not judged.follows_past or judged.measure.lags is None:
+        return None
+    reason = Reason(ReasonKind.APPROXIMATE)
+    return Finding(ok=False, words=reason.words, reason=reason, against=(Against.CERTIFICATE,))
+
+
+def _sharing(judged: Judged) -> Finding | None:
+    shared = judged.measure.data.campaign.shared
+    if not shared:
+        return None
+    names, verb = " and ".join(shared), "is" if len(shared) == 1 else "are"
+    reason = Reason(ReasonKind.SHARED, {"budgets": f"{names} {verb}"})
+    return Finding(ok=False, words=reason.words, reason=reason, against=(Against.CERTIFICATE,))
+
+
+# In the order in which they are shown. The first that speaks against a figure gives the reason; where something
+# withholds the bounds of a certificate, the first of those does.
+CHECKS: dict[str, Check] = {
+    "assignment": Check(
+        question="Is it known how the log's actions were drawn?",
+        consequence="so nothing is certified",
+        find=_assignment,
+    ),
+    "propensities": Check(
+        question="How likely was the old policy to give what it gave?",
+        consequence="so nothing that needs propensities is recommended, and agreement is not checked",
+        find=_propensities,
+    ),
+    "sharing": Check(
+        question="Does every budget cost and bring the same however many get something?",
+        consequence="so no bound of it holds, and nothing is certified",
+        find=_sharing,
+    ),
+    "reproduction": Check(
+        question="Does the fitted evaluation give the old policy's observed totals back?",
+        consequence="so the fitted evaluation is not recommended, and nothing is certified",
+        find=_reproduction,
+    ),
+    "state": Check(
+        question="Given state and action, do a user's earlier days say nothing more?",
+        consequence="so the fitted evaluation is not recommended, and nothing is certified",
+        find=_state,
+    ),
+    "balance": Check(
+        question="Given the state, is the old policy's action unrelated to what users did before?",
+        consequence="so nothing that needs propensities is recommended, and nothing is certified",
+        find=_balance,
+    ),
+    "agreement": Check(
+        question="Do the other estimators, some of which assume less, agree with the fitted evaluation?",
+        consequence="so the fitted evaluation is not recommended, and nothing is certified",
+        find=_agreement,
+        each_policy=True,
+    ),
+    "past": Check(
+        question="Does the policy read no more of the past than the state holds?",
+        consequence="so nothing is certified",
+        find=_past,
+        each_policy=True,
+    ),
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Checks:
-    """The checks of one policy on one split.
+    """What the checks found of one policy on one split.
 
     Attributes:
-        propensities: fit of the behaviour model; None where propensities are as logged.
-        reproduction: of the old policy's totals.
-        markov: whether the state is enough.
-        agreement: of the estimators of the policy.
-        balance: whether the old policy's actions depend on the past beyond the state.
+        checks: by name, in the order of the registry; without those whose question does not arise.
     """
 
-    propensities: BehaviourCheck | None
-    reproduction: Reproduction
-    markov: MarkovCheck
-    agreement: Agreement
-    balance: BalanceCheck
+    checks: Mapping[str, Finding]
 
     @classmethod
-    def of(
-        cls,
-        estimates: PolicyEstimates,
-        reproduction: Reproduction,
-        behaviour: BehaviourCheck | None,
-        markov: MarkovCheck,
-        balance: BalanceCheck,
-        old: PolicyEstimates | None = None,
-    ) -> Checks:
-        """Check the estimates of a policy; `old` are those of the log's own policy, where days differ."""
-        agreement = agreement_of(estimates, behaviour, old)
-        return cls(
-            propensities=behaviour, reproduction=reproduction, markov=markov, agreement=agreement, balance=balance
-        )
+    def of(cls, judged: Judged, known: Checks | None = None) -> Checks:
+        """Ask every check; `known` are those of another policy on the same users."""
+        found = {
+            name: check.find(judged) if known is None or check.each_policy else known.checks.get(name)
+            for name, check in CHECKS.items()
+        }
+        return cls(checks={name: finding for name, finding in found.items() if finding is not None})
+
+    def detail(self, kind: type[D]) -> D:
+        """Return the figures of this kind.
+
+        Raises:
+            LookupError: if there are none.
+        """
+        for finding in self.checks.values():
+            if isinstance(finding.detail, kind):
+                return finding.detail
+        raise LookupError(kind.__name__)
 
     @property
-    def refused(self) -> Reason | None:
-        """Why nothing is certified, or None."""
-        return self.doubted or self.balance.refused
-
-    @property
-    def doubted(self) -> Reason | None:
-        """Why a fitted evaluation that needs no propensities is not recommended, or None."""
-        driven = self.balance.refused if self.balance.driven else None
-        return self.reproduction.refused or self.markov.refused or self.agreement.reason or driven
-
-    @property
-    def results(self) -> tuple[CheckResult, ...]:
-        """Every check, in the order in which they are shown."""
-        agreement = self.agreement
-        skipped = agreement.ok and not agreement.differences
-        return (
-            CheckResult(
-                "propensities",
-                "How likely was the old policy to give what it gave?",
-                True if self.propensities is None else self.propensities.ok,
-                AS_LOGGED if self.propensities is None else self.propensities.words,
-                "so nothing that needs propensities is recommended, and agreement is not checked",
-            ),
-            CheckResult(
-                "reproduction",
-                "Does the fitted evaluation give the old policy's observed totals back?",
-                self.reproduction.ok,
-                self.reproduction.words,
-                "so the fitted evaluation is not recommended, and nothing is certified",
-            ),
-            CheckResult(
-                "state",
-                "Given state and action, do a user's earlier days say nothing more?",
-                self.markov.ok,
-                self.markov.words,
-                f"so the fitted evaluation is not recommended, and nothing is certified. {self.markov.way_out}",
-            ),
-            CheckResult(
-                "balance",
-                "Given the state, is the old policy's action unrelated to what users did before?",
-                self.balance.ok,
-                self.balance.words,
-                f"so nothing that needs propensities is recommended, and nothing is certified. {self.balance.way_out}",
-            ),
-            CheckResult(
-                "agreement",
-                "Do the other estimators, some of which assume less, agree with the fitted evaluation?",
-                None if skipped else agreement.ok,
-                agreement.words,
-                "so the fitted evaluation is not recommended, and nothing is certified",
-            ),
-        )
+    def reasons(self) -> tuple[Reason, ...]:
+        """What stands against a certificate."""
+        found = self.checks.values()
+        return tuple(each.reason for each in found if each.reason is not None and Against.CERTIFICATE in each.against)
 
     def with_cautions(self, estimates: PolicyEstimates) -> PolicyEstimates:
         """Return the estimates of a policy with the cautions that follow from the checks."""
-        old = estimates.policy.name == "old"
-        refused = self.refused if estimates.by_day else self.doubted
-        if old and refused is not None:
-            driven = self.balance.driven and refused.kind is ReasonKind.BALANCE
-            if driven or refused.kind is ReasonKind.NOT_CHECKED:  # it takes nothing from what was observed
-                refused = None
-        misfit = self.propensities is not None and not self.propensities.ok and not old
         for name in estimates.joints:
-            estimator = ESTIMATORS[name]
-            if estimator.fitted:
-                estimates = estimates.with_caution(name, _said(refused))
-            elif misfit:
-                estimates = estimates.with_caution(name, MISFIT)
-            elif self.balance.ok is False and estimator.needs_propensities and not old:
-                estimates = estimates.with_caution(name, _said(self.balance.refused))
-            elif estimator.needs_state and not self.reproduction.ok:
-                estimates = estimates.with_caution(name, self.reproduction.words)
-            elif estimator.needs_state:
-                estimates = estimates.with_caution(name, _said(self.markov.refused))
+            for finding in self.checks.values():
+                if finding.reason is not None and _speaks_against(finding, ESTIMATORS[name], estimates):
+                    estimates = estimates.with_caution(name, finding.reason.words)
         return estimates
+
+
+def _speaks_against(finding: Finding, estimator: Estimator, estimates: PolicyEstimates) -> bool:
+    against, old = finding.against, estimates.policy.name == "old"
+    if estimator.fitted:
+        doubted = Against.FITTED in against or (estimates.by_day and Against.DAILY in against)
+        return doubted and (Against.OLD in against or not old)
+    weighted = estimator.needs_propensities and Against.WEIGHTS in against and not old  # whose weights are all 1
+    return weighted or (estimator.needs_state and Against.STATE in against)
 
 
 def agreement_of(
@@ -174,7 +307,7 @@ def agreement_of(
     if behaviour is not None and not behaviour.ok:
         confirmed = estimates.steps is None and not estimates.by_day
         kind = ReasonKind.NOT_COMPARED if confirmed else ReasonKind.NOT_CHECKED
-        return Agreement(Reason(kind, {"found": MISFIT}), ())
+        return Agreement(Reason(kind, {"found": Reason(ReasonKind.MISFIT).words}), ())
     others = {
         name: (joint, estimates.cautions[name]) for name, joint in estimates.joints.items() if ESTIMATORS[name].checks
     }
@@ -182,7 +315,3 @@ def agreement_of(
     assume_less = (*(name for name in others if ESTIMATORS[name].assumes_less), ONE_STEP)
     before = None if old is None else old.joints
     return agree(estimates.fitted, others, estimates.steps, estimates.vague, assume_less=assume_less, old=before)
-
-
-def _said(reason: Reason | None) -> str | None:
-    return None if reason is None else reason.words

@@ -7,12 +7,14 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from outlay.choosing.allowances import allowances_of
 from outlay.choosing.estimates import assuming_less
 from outlay.choosing.measure import Measure
 from outlay.choosing.window import claimed
 from outlay.core.campaign import Campaign
 from outlay.core.target import Target
 from outlay.core.transitions import SELECT, Transitions
+from outlay.estimators.allowances import ends
 from outlay.estimators.certificate import LIKELY
 from outlay.estimators.fitted import Fitted, combine
 from outlay.estimators.joint import Joint, mixed
@@ -201,9 +203,9 @@ def beside_constants(
         ahead, error = mine[0] - theirs[0], std_error(own[:, 0] - other[:, 0])
         below = [ahead - float(above_second(less, error, quantile(level))) for level in (confidence, LIKELY)]
         bounds = [float(np.minimum(*each)) for each in zip(bounds, below, strict=True)]
-    target, differ = Target("reward", claimed(campaign, at.window)), at.state.day_effects
+    target, allowances = Target("reward", claimed(campaign, at.window)), allowances_of(at)
     bound, likely = (
-        differ.ends(target, (gain, each, gain), 2 * level - 1, gain=True)[0] if np.isfinite(each) else None
+        ends(allowances, target, (gain, each, gain), 2 * level - 1, gain=True)[0] if np.isfinite(each) else None
         for each, level in zip(bounds, (confidence, LIKELY), strict=True)
     )
     cost = displayed(whole, campaign)

@@ -17,7 +17,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from outlay.bundles.write import BundleSpec
-from outlay.choosing.budget_curve import BudgetCurve, CurveBand, CurveMember, CurvePoint, OldPolicy, SinglePolicy
 from outlay.choosing.folds import views
 from outlay.choosing.stored import AGAIN, StoredFrontier
 from outlay.choosing.window import claims_window, window_of
@@ -27,8 +26,10 @@ from outlay.core.progress import Progress
 from outlay.core.target import Target
 from outlay.core.transitions import Transitions
 from outlay.core.wording import advised
+from outlay.estimators.allowances import ends
 from outlay.estimators.frontier import Points, shown
 from outlay.estimators.units import objective
+from outlay.evaluating.budget_curve import BudgetCurve, CurveBand, CurveMember, CurvePoint, OldPolicy, SinglePolicy
 from outlay.evaluating.certify import Certified
 from outlay.ops.intervals import interval
 
@@ -46,7 +47,6 @@ class BudgetMixtures:
         campaign: limits and confidence. Mixtures stay those that training chose, with the room of its confidence.
         data: the transitions.
         money: the budget that moves.
-        days: how days differ, which widens every interval.
     """
 
     def __init__(self, stored: StoredFrontier, campaign: Campaign, data: Transitions) -> None:
@@ -64,7 +64,7 @@ class BudgetMixtures:
         """
         if (
             stored.own is None
-            or stored.days is None
+            or not stored.allowances
             or stored.manifest["window"] != window_of(views(data, len(stored.shares))[0])
         ):
             raise FolderError(
@@ -79,7 +79,7 @@ class BudgetMixtures:
                 way_out="Change the limits in the campaign file, and train again.",
             )
         self.stored, self.campaign, self.data = stored, campaign, data
-        self.money, self.days = campaign.budgets[campaign.money], stored.days
+        self.money = campaign.budgets[campaign.money]
 
     @property
     def least(self) -> float:
@@ -166,11 +166,11 @@ class BudgetMixtures:
         return [objective(self.campaign), *(budget.name for budget in self.campaign.budgets)]
 
     def ends(self, value: Vector, error: Vector, points: Points) -> tuple[Vector, Vector]:
-        """Return `[1+m]` both ends of the intervals of objective and costs, with what days add to them."""
+        """Return `[1+m]` both ends of the intervals of objective and costs, with all that is allowed for."""
         confidence = self.campaign.train.confidence
         low, high = interval(value, error, confidence, points.freedom)
         for j, name in enumerate(self.names):
-            low[j], high[j] = self.days.ends(Target.parse(name), (value[j], low[j], high[j]), confidence)
+            low[j], high[j] = ends(self.stored.allowances, Target.parse(name), (value[j], low[j], high[j]), confidence)
         return low, high
 
     def _slope(self, budget: float) -> tuple[float, float, float]:
@@ -185,8 +185,8 @@ class BudgetMixtures:
         value, confidence = float(step @ self.stored.aim), self.campaign.train.confidence
         error = float(np.sqrt(max(points.mixture(step)[1][0, 0], 0.0)))
         low, high = (float(end) for end in interval(value, error, confidence, points.freedom))
-        ends = self.days.ends(Target.parse(objective(self.campaign)), (value, low, high), confidence, gain=True)
-        return max(0.0, value), *ends
+        aim = Target.parse(objective(self.campaign))
+        return max(0.0, value), *ends(self.stored.allowances, aim, (value, low, high), confidence, gain=True)
 
     def _decisions(self, between: Vector) -> float:
         """Return x₁ of a mixture where limits are per decision: a coordinate is x₁ times the cost."""

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import asdict, replace
+from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from outlay.choosing.allowances import allowances_of
 from outlay.choosing.estimates import PolicyEstimates, estimate_policy, gain_doubt
 from outlay.choosing.evaluated_policy import OLD, EvaluatedPolicy, mixture_of
 from outlay.choosing.measure import Measure
@@ -17,24 +20,60 @@ from outlay.choosing.window import claims_window
 from outlay.core.campaign import Campaign
 from outlay.core.estimate import Estimate
 from outlay.core.progress import Progress, within
-from outlay.core.reasons import Reason
 from outlay.core.target import Target
 from outlay.core.transitions import EVERYONE
+from outlay.estimators.allowances import allow
 from outlay.estimators.certificate import LEAST_USERS, Certificate
+from outlay.estimators.fitted import Fitted
 from outlay.estimators.importance import Weighted
-from outlay.estimators.observed import observe, of_some, reproduces
+from outlay.estimators.joint import Joint
+from outlay.estimators.observed import observe, of_some
 from outlay.estimators.units import objective
 from outlay.evaluating.certify import About, certify_alone, certify_frontier, figures_of
-from outlay.evaluating.checks import Checks
-from outlay.evaluating.constants import beside_constants, constants_of
+from outlay.evaluating.checks import Checks, Judged
+from outlay.evaluating.constants import Constants, beside_constants, constants_of
 from outlay.evaluating.diagnostics import daily, matching_paths, overlap, shares
 from outlay.evaluating.evaluation import Diagnostics, Evaluation, PairedDifference, SegmentEstimate
 from outlay.evaluating.first_days import FirstDays
 from outlay.evaluating.grade import grade, sensitivity
 from outlay.evaluating.next_test import PlannedTest, plan_settling, plan_test
-from outlay.evaluating.randomising import randomising_cost
+from outlay.evaluating.randomising import RandomisingCost, randomising_cost
 from outlay.evaluating.ruled_out import ruled_out
 from outlay.evaluating.verdict import verdict
+
+
+class _Estimated(NamedTuple):
+    """Every policy of an evaluation, with the cautions that follow from the checks.
+
+    Attributes:
+        propensity: `[n]` of the logged action in each row.
+        observed: what was observed of the old policy.
+        old: the log's own policy.
+        new: the evaluated one.
+        constants: the best constant actions, or None.
+        compared: the policy it is compared with, or None.
+        members: of the evaluated one.
+    """
+
+    propensity: NDArray[np.float64]
+    observed: Joint
+    old: PolicyEstimates
+    new: PolicyEstimates
+    constants: PolicyEstimates | None
+    compared: PolicyEstimates | None
+    members: list[PolicyEstimates]
+
+    @property
+    def beside(self) -> list[PolicyEstimates]:
+        """All but the evaluated policy, in the order of the tables."""
+        others = [each for each in (self.constants, self.compared) if each is not None]
+        return [self.old, *others, *self.members]
+
+    @property
+    def every(self) -> list[PolicyEstimates]:
+        """All of them, in the order of the tables."""
+        others = [each for each in (self.constants, self.compared) if each is not None]
+        return [self.old, *others, self.new, *self.members]
 
 
 def evaluate_policy(
@@ -55,105 +94,56 @@ def evaluate_policy(
         run: the run whose own mixture it is, or None; then the run's other budgets are certified as well.
         report: called with the fraction done and what is being done.
     """
-    level = campaign.train.confidence
-    report(0.02, "propensities")
-    propensity = measure.propensity()
-    report(0.1, "the old policy")
-    observed, old = observe(measure.panel, days=measure.days), estimate_policy(measure, OLD, propensity)
-    report(0.2, "the policy")
-    new = estimate_policy(measure, policy, propensity)
-    reproduction = reproduces(observed, measure.old_as_observed(old.fitted), measure.state.day_effects)
-    behaviour = measure.behaviour_check()
-    markov, balance = measure.state.markov_check, measure.state.balance(propensity)
-    days = measure.state.day_effects
-    by_days = old if days.differ and days.moderate else None
-    checks = Checks.of(new, reproduction, behaviour, markov, balance, by_days)
-    new, old = checks.with_cautions(new), checks.with_cautions(old)
-    report(0.4, "the policies beside it")
-    constants, others = constants_of(measure, campaign), []
-    if constants is not None:
-        whole = constants[1]
-        best = replace(OLD, name="constants", title=constants[0].title)
-        others.append(PolicyEstimates(best, {"fqe": whole}, {"fqe": [None] * len(whole.targets)}))
-    compared = []
-    if other is not None:
-        estimates = estimate_policy(measure, other, propensity)
-        compared.append(
-            Checks.of(estimates, reproduction, behaviour, markov, balance, by_days).with_cautions(estimates)
-        )
-    compared = [checks.with_cautions(each) for each in compared]
-    others = [*(checks.with_cautions(each) for each in others), *compared]
-    members = [checks.with_cautions(each) for each in _members(measure, policy, propensity)]
-
+    level, bundle = campaign.train.confidence, None if run is None else run.bundle
+    best = constants_of(measure, campaign)
+    found, checks = _estimated(measure, policy, other, best, run, report)
+    old, new, allowances = found.old, found.new, allowances_of(measure)
     report(0.7, "segments")
-    segments = tuple(_segments(measure, new, old, propensity, checks, campaign))
+    segments = tuple(_segments(measure, new, old, found.propensity, checks, campaign))
     report(0.8, "the certificate")
-    certificate = _certified(measure, new, old, campaign, checks.refused, run, within(report, 0.8, 0.95))
-    less = {each.policy.name: new.rows_less(each, campaign, level) for each in [old, *compared]}
-    rows = [e for each in [old, *others, *members] for e in each.rows(campaign, level)]
-    observations = observed.estimates("old", "observed", confidence=level, cautions=of_some(measure.panel, observed))
-    beside, mine = (
-        tuple(days.widened(e, level) for e in _shown(each, measure, campaign))
-        for each in ([*observations, *rows], new.rows(campaign, level))
+    certificate = _certified(measure, new, old, campaign, checks, run, within(report, 0.8, 0.95))
+
+    def shown(estimates: Iterable[Estimate]) -> tuple[Estimate, ...]:
+        return tuple(allow(allowances, e, level) for e in _shown(estimates, measure, campaign))
+
+    observed = found.observed.estimates(
+        "old", "observed", confidence=level, cautions=of_some(measure.panel, found.observed)
     )
-    beside_limits = ruled_out([*mine, *beside], campaign)
+    mine = shown(new.rows(campaign, level))
+    beside = shown([*observed, *(e for each in found.beside for e in each.rows(campaign, level))])
+    against = [each for each in (old, found.compared) if each is not None]
+    differences = [(each.policy.name, e) for each in against for e in shown(new.rows_less(each, campaign, level))]
     yardstick = beside_constants(
         measure,
         new.fitted,
         campaign,
         certificate.confidence,
         second=new.second,
-        propensity=propensity,
+        propensity=found.propensity,
         reach=measure.reach(policy.parts, policy.weights),
     )
-    graded = grade(certificate, yardstick if beside_limits else None, ruled_out=bool(beside_limits))
+    broken = bool(ruled_out([*mine, *beside], campaign))
+    graded = grade(certificate, yardstick if broken else None, ruled_out=broken)
     course = (*daily("old", old.fitted), *daily(policy.name, new.fitted))
     first_days = FirstDays.of(course, policy.name, campaign, steady=measure.data.steady)
-    likely = certificate.gain_likely is not None and certificate.gain_likely > 0
-    test = None if graded == "not supported" or not likely else _test(measure, new, old, certificate, campaign, run)
-    unsettled = markov.ok is False and campaign.log.history is not None  # without it, that is what to try first
-    weighed = new.joints["pdis"]
-    assert isinstance(weighed, Weighted)
     return Evaluation(
         subject=policy.name,
-        policies={each.policy.name: each.policy.title for each in [old, *others, new, *members]},
+        policies={each.policy.name: each.policy.title for each in found.every},
         estimates=mine,
         beside=beside,
-        differences=tuple(
-            PairedDifference(against=name, **asdict(days.widened(e, level)))
-            for name, differences in less.items()
-            for e in _shown(differences, measure, campaign)
-        ),
+        differences=tuple(PairedDifference(against=name, **asdict(e)) for name, e in differences),
         segments=segments,
         certificate=certificate,
         confidence=level,
         grade=graded,
-        test=test,
-        settling=plan_settling(measure.data, campaign, None if run is None else run.bundle) if unsettled else None,
-        randomising=None
-        if campaign.log.known_assignment
-        else randomising_cost(measure, old, propensity, campaign, doubted=checks.refused is not None),
+        test=_test(measure, new, old, certificate, campaign, bundle) if graded != "not supported" else None,
+        settling=plan_settling(measure.data, campaign, bundle) if _unsettled(measure, campaign) else None,
+        randomising=_randomising(measure, found, campaign, checks),
         verdict=verdict(
-            [*mine, *beside],
-            certificate,
-            campaign,
-            policy.name,
-            constants=yardstick,
-            first_days=first_days,
+            [*mine, *beside], certificate, campaign, policy.name, constants=yardstick, first_days=first_days
         ),
-        diagnostics=Diagnostics(
-            propensities=behaviour,
-            reproduction=reproduction,
-            markov=checks.markov,
-            balance=checks.balance,
-            days=days,
-            path_bias=new.bias(measure.panel.names),
-            agreement=checks.agreement,
-            paths=matching_paths(weighed, campaign.meta.report_days),
-            overlap=overlap(measure, policy, propensity),
-            sensitivity=sensitivity(measure, policy, certificate, campaign),
-        ),
-        notes={"constants": constants[0].words(measure.data)} if constants else {},
+        diagnostics=_diagnostics(measure, policy, found, checks, certificate, campaign),
+        notes={"constants": best[0].words(measure.data)} if best else {},
         daily=course,
         first_days=first_days,
         shares=shares(measure, policy),
@@ -162,21 +152,93 @@ def evaluate_policy(
     )
 
 
+def _estimated(
+    measure: Measure,
+    policy: EvaluatedPolicy,
+    other: EvaluatedPolicy | None,
+    best: tuple[Constants, Fitted] | None,
+    run: Run | None,
+    report: Progress,
+) -> tuple[_Estimated, Checks]:
+    """Estimate every policy, and check what the estimates rest on."""
+    report(0.02, "propensities")
+    propensity = measure.propensity()
+    report(0.1, "the old policy")
+    observed, old = observe(measure.panel, days=measure.days), estimate_policy(measure, OLD, propensity)
+    report(0.2, "the policy")
+    new = estimate_policy(measure, policy, propensity)
+    judged = Judged(measure, new, old, observed, propensity, follows_past=run is not None)
+    checks = Checks.of(judged)
+    report(0.4, "the policies beside it")
+    constants = compared = None
+    if best is not None:
+        own = replace(OLD, name="constants", title=best[0].title)
+        constants = PolicyEstimates(own, {"fqe": best[1]}, {"fqe": [None] * len(best[1].targets)})
+    if other is not None:
+        compared = estimate_policy(measure, other, propensity)
+        compared = Checks.of(judged._replace(new=compared), checks).with_cautions(compared)
+    found = _Estimated(
+        propensity,
+        observed,
+        checks.with_cautions(old),
+        checks.with_cautions(new),
+        None if constants is None else checks.with_cautions(constants),
+        None if compared is None else checks.with_cautions(compared),
+        [checks.with_cautions(each) for each in _members(measure, policy, propensity)],
+    )
+    return found, checks
+
+
+def _diagnostics(
+    measure: Measure,
+    policy: EvaluatedPolicy,
+    found: _Estimated,
+    checks: Checks,
+    certificate: Certificate,
+    campaign: Campaign,
+) -> Diagnostics:
+    weighed = found.new.joints["pdis"]
+    assert isinstance(weighed, Weighted)
+    return Diagnostics(
+        checks=checks.checks,
+        days=measure.state.day_effects,
+        path_bias=found.new.bias(measure.panel.names),
+        paths=matching_paths(weighed, campaign.meta.report_days),
+        overlap=overlap(measure, policy, found.propensity),
+        sensitivity=sensitivity(measure, policy, certificate, campaign),
+    )
+
+
+def _unsettled(measure: Measure, campaign: Campaign) -> bool:
+    """Whether the state is not enough even with summaries of the past; without these, they are to be tried first."""
+    return measure.state.markov_check.ok is False and campaign.log.history is not None
+
+
+def _randomising(measure: Measure, found: _Estimated, campaign: Campaign, checks: Checks) -> RandomisingCost | None:
+    """What it costs to draw some actions at random, where it is not known how they were drawn."""
+    if campaign.log.known_assignment:
+        return None
+    doubted = any(reason.withholds for reason in checks.reasons)
+    return randomising_cost(measure, found.old, found.propensity, campaign, doubted=doubted)
+
+
 def _test(
     measure: Measure,
     new: PolicyEstimates,
     old: PolicyEstimates,
     certificate: Certificate,
     campaign: Campaign,
-    run: Run | None,
+    bundle: Path | None,
 ) -> PlannedTest | None:
-    """Plan the test of a policy against the old one, from their estimates."""
+    """Plan the test of a policy against the old one, from their estimates; None where no gain is likely."""
+    if certificate.gain_likely is None or certificate.gain_likely <= 0:
+        return None
     before = float(old.fitted.value[old.fitted.column(objective(campaign))])
     gain = None if certificate.gain is None or before <= 0 else certificate.gain / before
     money = campaign.budgets[campaign.money].name
     mine, its = (float(each.fitted.value[each.fitted.column(money)]) for each in (new, old))
     spend = mine / its if its > 0 and np.isfinite(mine) else 1.0
-    return plan_test(measure.data, campaign, gain, spend, None if run is None else run.bundle)
+    return plan_test(measure.data, campaign, gain, spend, bundle)
 
 
 def _members(measure: Measure, policy: EvaluatedPolicy, propensity: NDArray[np.float64]) -> list[PolicyEstimates]:
@@ -195,7 +257,7 @@ def _certified(
     new: PolicyEstimates,
     old: PolicyEstimates,
     campaign: Campaign,
-    refused: Reason | None,
+    checks: Checks,
     run: Run | None,
     report: Progress,
 ) -> Certificate:
@@ -203,8 +265,7 @@ def _certified(
     aim = objective(campaign)
     known = [each.cautions["fqe"][each.fitted.column(aim)] for each in (new, old)]
     doubt = gain_doubt(new.fitted, old.fitted, aim, known)
-    approximate = run is not None and measure.lags is not None
-    about = About(refused, approximate, measure.window, measure.state.day_effects)
+    about = About(checks.reasons, measure.window, allowances_of(measure))
     figures = figures_of(measure, new, old, campaign, doubt)
     stored = None if run is None else stored_curve(run)
     if run is None or stored is None or stored.own is None:
@@ -231,7 +292,7 @@ def _segments(
 ) -> list[SegmentEstimate]:
     """Estimate the fitted values of each segment's users, and the gain; a segment with few users has no numbers."""
     segment, level = measure.data.users["segment"][measure.data.users_of(measure.split)], campaign.train.confidence
-    rows = []
+    rows, allowances = [], allowances_of(measure)
     for s, name in enumerate(measure.data.segments if len(measure.data.segments) > 1 else ()):
         among = segment == s
         users = int(among.sum())
@@ -248,7 +309,7 @@ def _segments(
         for e in _shown([*its.rows(campaign, level), *mine.rows(campaign, level), *gain], measure, campaign):
             if e.estimator != "fqe":
                 continue
-            e = measure.state.day_effects.widened(e, level)
+            e = allow(allowances, e, level)
             if few is not None:
                 e = Estimate(policy=e.policy, estimator=e.estimator, target=e.target, value=None, withheld=few)
             rows.append(SegmentEstimate(segment=name, users=users, **asdict(e)))

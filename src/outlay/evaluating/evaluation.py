@@ -26,6 +26,7 @@ from outlay.evaluating.first_days import FirstDays
 from outlay.evaluating.grade import Grade
 from outlay.evaluating.next_test import PlannedTest, SettlingTest
 from outlay.evaluating.randomising import RandomisingCost
+from outlay.evaluating.verdict import Verdict
 
 PolicyKind = Literal["old", "constant", "method", "chosen", "member"]
 
@@ -110,7 +111,7 @@ class Evaluation:
         certificate: of the evaluated policy.
         confidence: of the intervals; the certificate has its own, which depends on the look.
         grade: `certified`, `promising` (test it first) or `not supported`.
-        verdict: what to do, in words.
+        verdict: what to do: a kind, its figures and its words.
         diagnostics: what the numbers rest on.
         notes: `{name: a few words beside the policy}`.
         daily: means per user of the first days, of the old and the evaluated policy.
@@ -125,7 +126,7 @@ class Evaluation:
     """
 
     grade: Grade
-    verdict: str
+    verdict: Verdict
     confidence: float
     estimates: tuple[Estimate, ...]
     certificate: Certificate

@@ -1,36 +1,213 @@
-"""One sentence that says what to do.
+"""The verdict: what to do, as a kind with its figures, and in words.
 
-The outcomes, in the order in which they are asked for:
+The kinds, in the order in which they are asked for:
 
-    nothing can be relied on                     do not serve it
-    a certain loss                               do not serve it; only where it saves money, for that aim
-    not certified                                do not serve it, or not yet
-    the gain could not be measured               that
-    a certain gain, assignment not known         promising: test it first
-    a certain gain, a constant may do as well    serve a constant
-    a certain gain                               serve it
-    neither a certain gain nor a certain loss    keep the old policy, or test it
+    refused          nothing can be relied on                      do not serve it
+    loses            a certain loss                                keep the old policy; only where it saves money, for that
+    unassigned       assignment not known, no certain gain         test it first
+    promising        assignment not known, a certain gain          test it first
+    over             the estimate itself breaks a limit            do not serve it
+    not certified    a bound does                                  do not serve it yet
+    gain unknown     certified, no gain could be measured          test it first
+    old ruled out    certified, no certain gain over an old        serve it: it is the best within the limits, unless a
+                     policy that breaks the limits                 constant may do as well
+    constant         a certain gain, a constant may do as well     serve a constant
+    serve            a certain gain                                serve it
+    worse            the estimate is a loss                        keep the old policy
+    chance           the gain may be chance                        keep the old policy, or test it
+    test             a gain is likely                              test it first
 
 Where the limits rule the old policy out (`ruled_out.py`), it is not to be kept: without a certain gain over it, the
 policy is held against the best constant actions, and what the cut costs is told.
+
+This is the one place where what was found becomes sentences.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
 
 from outlay.core.campaign import Campaign
 from outlay.core.estimate import Estimate
 from outlay.core.reasons import ReasonKind
-from outlay.core.wording import exact
+from outlay.core.wording import change, exact, size
 from outlay.estimators.certificate import Certificate
 from outlay.estimators.units import objective
 from outlay.evaluating.constants import AgainstConstants
 from outlay.evaluating.first_days import FirstDays
-from outlay.evaluating.ruled_out import ruled_out
+from outlay.evaluating.ruled_out import BrokenLimit, ruled_out
 
 CLEARLY_WORSE = -0.01  # of the old policy's value: an estimate below it is no reason for a test
 SAME_SPEND = 0.005  # of the other's: a smaller difference is none
+
+
+class VerdictKind(StrEnum):
+    """How an evaluation ends."""
+
+    REFUSED = "refused"
+    LOSES = "loses"
+    UNASSIGNED = "unassigned"
+    PROMISING = "promising"
+    OVER = "over"
+    NOT_CERTIFIED = "not certified"
+    GAIN_UNKNOWN = "gain unknown"
+    OLD_RULED_OUT = "old ruled out"
+    CONSTANT = "constant"
+    SERVE = "serve"
+    WORSE = "worse"
+    CHANCE = "chance"
+    TEST = "test"
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A policy against another one, in shares of the other's figures.
+
+    Attributes:
+        gain: of the objective.
+        at_least: its lower bound at the confidence of the certificate; None where there is none, or all may be lost.
+        at_most: its upper bound; None where there is none.
+        spend: of the money budget; None where it is not known.
+    """
+
+    gain: float
+    at_least: float | None
+    at_most: float | None
+    spend: float | None
+
+    @property
+    def sure(self) -> bool:
+        """Whether it is a gain for certain."""
+        return self.at_least is not None and self.at_least > 0
+
+    @property
+    def saves(self) -> bool:
+        """Whether less money is spent, by more than nothing."""
+        return self.spend is not None and self.spend < -SAME_SPEND
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """What to do.
+
+    Attributes:
+        kind: how the evaluation ended.
+        confidence: of the bounds.
+        old: the policy against the old one; None where the gain was not measured.
+        constants: against the best constant actions at its spend; None where that was not measured.
+        broken: the limits that the old policy breaks.
+        words: the verdict for people.
+    """
+
+    kind: VerdictKind
+    confidence: float
+    old: Change | None
+    constants: Change | None
+    broken: tuple[BrokenLimit, ...]
+    words: str
+
+
+def verdict(
+    estimates: Sequence[Estimate],
+    certificate: Certificate,
+    campaign: Campaign,
+    policy: str = "mixture",
+    *,
+    constants: AgainstConstants | None = None,
+    first_days: FirstDays | None = None,
+) -> Verdict:
+    """Serve `policy`, do not serve it, or test first: with the figures behind it.
+
+    Args:
+        estimates: of it and of the old policy.
+        certificate: of it.
+        campaign: budgets, and what the reward is called.
+        policy: its name in the estimates.
+        constants: it beside the best constant actions at its spend; None where that was not measured.
+        first_days: how its first days differ from the others, which is said where it can be relied on.
+    """
+    money = campaign.budgets[campaign.money].name
+    old = _value(estimates, "old", objective(campaign))
+    spent, before = (_value(estimates, name, money) for name in (policy, "old"))
+    against_old = against_constants = None
+    if certificate.gain is not None and old:
+        gain, least, most = certificate.gain, certificate.gain_bound, certificate.gain_most
+        against_old = _change(gain, least, most, old, spent, before)
+    if constants is not None and constants.value:
+        own = constants
+        against_constants = _change(own.gain, own.gain_bound, None, own.value, spent, own.spend)
+    broken = ruled_out(estimates, campaign)
+    found = Verdict(
+        kind=_kind(certificate, against_old, against_constants, constants, broken),
+        confidence=certificate.confidence,
+        old=against_old,
+        constants=against_constants,
+        broken=broken,
+        words="",
+    )
+    words = _Words(found, certificate, campaign, constants).all()
+    if first_days is not None and certificate.withheld is None and first_days.words:
+        words = f"{words} {first_days.words}"
+    return replace(found, words=words)
+
+
+def _kind(
+    certificate: Certificate,
+    old: Change | None,
+    over: Change | None,
+    constants: AgainstConstants | None,
+    broken: Sequence[BrokenLimit],
+) -> VerdictKind:
+    reason = None if certificate.reason is None else certificate.reason.kind
+    sure = old is not None and old.sure
+    cut = bool(broken) and old is not None and not sure
+    if reason in WAYS_OUT:
+        return VerdictKind.REFUSED
+    if old is not None and old.at_most is not None and old.at_most < 0 and not cut:
+        return VerdictKind.LOSES
+    if reason is ReasonKind.UNASSIGNED:
+        return VerdictKind.PROMISING if sure else VerdictKind.UNASSIGNED
+    if not certificate.certified:
+        beyond = (line.value is not None and (line.value < line.limit) == line.floor for line in certificate.budgets)
+        return VerdictKind.OVER if any(beyond) else VerdictKind.NOT_CERTIFIED
+    if old is None:
+        return VerdictKind.GAIN_UNKNOWN
+    if cut:
+        return VerdictKind.OLD_RULED_OUT
+    if sure:
+        as_well = over is not None and constants is not None and constants.keep and not over.sure
+        return VerdictKind.CONSTANT if as_well else VerdictKind.SERVE
+    if old.gain < CLEARLY_WORSE:
+        return VerdictKind.WORSE
+    if certificate.gain_likely is None or certificate.gain_likely <= 0:
+        return VerdictKind.CHANCE
+    return VerdictKind.TEST
+
+
+def _change(
+    gain: float, least: float | None, most: float | None, base: float, spent: float | None, other: float | None
+) -> Change:
+    lost = least is not None and least <= -abs(base)
+    return Change(
+        gain=gain / base,
+        at_least=None if least is None or lost else least / base,
+        at_most=None if most is None else most / base,
+        spend=None if spent is None or not other else spent / other - 1,
+    )
+
+
+def _value(estimates: Sequence[Estimate], policy: str, target: str) -> float | None:
+    """By the fitted evaluation."""
+    for e in estimates:
+        if (e.policy, e.estimator, e.target) == (policy, "fqe", target) and e.value is not None:
+            return e.value
+    return None
+
+
+# Words.
+
 THIN = "A longer or larger log, or fewer actions, may support an answer."
 BEYOND = "Its estimate itself is beyond the limit: take a policy that keeps it with room to spare."
 DOUBTED = (
@@ -63,186 +240,161 @@ WAYS_OUT = {
 }
 
 
-def verdict(
-    estimates: Sequence[Estimate],
-    certificate: Certificate,
-    campaign: Campaign,
-    policy: str = "mixture",
-    *,
-    constants: AgainstConstants | None = None,
-    first_days: FirstDays | None = None,
-) -> str:
-    """Serve `policy`, do not serve it, or test first: with the figures behind it.
+@dataclass(frozen=True)
+class _Words:
+    """The sentences of a verdict, from its kind and figures."""
 
-    Args:
-        estimates: of it and of the old policy.
-        certificate: of it.
-        campaign: budgets, and what the reward is called.
-        policy: its name in the estimates.
-        constants: it beside the best constant actions at its spend; None where that was not measured.
-        first_days: how its first days differ from the others, which is said where it can be relied on.
-    """
-    said = _verdict(estimates, certificate, campaign, policy, constants)
-    if first_days is None or certificate.withheld is not None or not first_days.words:
-        return said
-    return f"{said} {first_days.words}"
+    found: Verdict
+    certificate: Certificate
+    campaign: Campaign
+    beside: AgainstConstants | None
 
+    def all(self) -> str:
+        """Return the whole verdict."""
+        kinds = VerdictKind
+        match self.found.kind:
+            case kinds.REFUSED:
+                assert self.certificate.reason is not None
+                return f"Do not serve it: {self.certificate.words}. {WAYS_OUT[self.certificate.reason.kind]}"
+            case kinds.LOSES:
+                return self._loses()
+            case kinds.UNASSIGNED if self._cut:
+                return f"Test it first. {self._ruled_out()}. {ESTIMATED}"
+            case kinds.UNASSIGNED:
+                return f"Do not serve it: no gain could be shown. {ESTIMATED}"
+            case kinds.PROMISING:
+                return f"Promising, to be tested first: {self._against_old()}{self._spend(self.found.old)}. {ESTIMATED}"
+            case kinds.OVER:
+                too = f" {self._today()}, too." if self.found.broken else ""
+                return f"Do not serve it: {self.certificate.words}. {BEYOND}{too}"
+            case kinds.NOT_CERTIFIED:
+                return self._not_yet()
+            case kinds.GAIN_UNKNOWN:
+                unknown = "but the gain over the old policy could not be measured"
+                return f"The limit is certified ({self._limits}, {self._sure}), {unknown}."
+            case kinds.OLD_RULED_OUT:
+                return f"{self._ruled_out()}; {self._limits} is certified."
+            case kinds.SERVE | kinds.CONSTANT:
+                return self._served()
+            case kinds.WORSE | kinds.CHANCE | kinds.TEST:
+                return self._no_gain_shown()
 
-def _verdict(
-    estimates: Sequence[Estimate],
-    certificate: Certificate,
-    campaign: Campaign,
-    policy: str,
-    constants: AgainstConstants | None,
-) -> str:
-    kind = None if certificate.reason is None else certificate.reason.kind
-    if kind in WAYS_OUT:
-        return f"Do not serve it: {certificate.words}. {WAYS_OUT[kind]}"
+    @property
+    def _sure(self) -> str:
+        return f"{exact(self.found.confidence)} sure"
 
-    sure = f"{exact(certificate.confidence)} sure"
-    limits = " and ".join(f"{b.name} {b.words}" for b in campaign.budgets)
-    old = _value(estimates, "old", objective(campaign))
-    money = campaign.budgets[campaign.money].name
-    spent, before = (_value(estimates, name, money) for name in (policy, "old"))
-    spend, saves = _spend(spent, before, campaign), _less(spent, before)
-    gain = certificate.gain
-    change = "" if gain is None or not old else f"{_percent(gain, old)} {campaign.reward_label}"
-    if change and certificate.window is not None:
-        change += " on the first day" if certificate.window == 1 else f" over the first {certificate.window} days"
+    @property
+    def _limits(self) -> str:
+        return " and ".join(f"{b.name} {b.words}" for b in self.campaign.budgets)
 
-    broken = ruled_out(estimates, campaign)
-    out = f"Your budget rules out today's policy ({', '.join(each.words for each in broken)})"
-    sure_gain = certificate.gain_bound is not None and certificate.gain_bound > 0
-    instead = ""
-    if broken and old and gain is not None and not sure_gain:
-        cut = _cut(certificate, change, old, sure)
-        instead = f"{out}. {_within(constants, spent, campaign, sure)}. {cut}{spend}."
+    @property
+    def _cut(self) -> bool:
+        return bool(self.found.broken) and self.found.old is not None and not self.found.old.sure
 
-    if not instead and old and gain is not None and certificate.gain_most is not None and certificate.gain_most < 0:
-        least = f"{sure} of a loss of {_size(certificate.gain_most, old)} at least"
-        keep = "Do not serve it, unless saving is the aim" if saves else "Do not serve it"
-        aside = f"{limits} is certified" if certificate.certified else f"It is {certificate.words}"
-        return f"It loses: {change} against the old policy ({least}){spend}. {keep}: keep the old policy. ({aside}.)"
+    def _loses(self) -> str:
+        old = self.found.old
+        assert old is not None
+        assert old.at_most is not None
+        least = f"{self._sure} of a loss of {size(old.at_most)} at least"
+        keep = "Do not serve it, unless saving is the aim" if old.saves else "Do not serve it"
+        aside = f"{self._limits} is certified" if self.certificate.certified else f"It is {self.certificate.words}"
+        claim = f"{self._gain()} against the old policy ({least}){self._spend(old)}"
+        return f"It loses: {claim}. {keep}: keep the old policy. ({aside}.)"
 
-    floor = _at_least(certificate.gain_bound, old, sure) if old else ""
-    if kind is ReasonKind.UNASSIGNED:
-        if instead:
-            return f"Test it first. {instead} {ESTIMATED}"
-        if old and sure_gain:
-            return f"Promising, to be tested first: {change} against the old policy ({floor}){spend}. {ESTIMATED}"
-        return f"Do not serve it: no gain could be shown. {ESTIMATED}"
-
-    if not certificate.certified:
-        if any(line.value is not None and (line.value < line.limit) == line.floor for line in certificate.budgets):
-            return f"Do not serve it: {certificate.words}. {BEYOND}{f' {out}, too.' if broken else ''}"
+    def _not_yet(self) -> str:
+        reason, lines = self.certificate.reason, self.certificate.budgets
+        assert reason is not None
         # Then the words say what would certify it.
-        told = kind is ReasonKind.APPROXIMATE or any(line.events is not None for line in certificate.budgets)
-        rest = [text for text in ("" if told else NEARLY, instead) if text]
-        return " ".join([f"Do not serve it yet: {certificate.words}.", *rest])
+        told = reason.kind is ReasonKind.APPROXIMATE or any(line.events is not None for line in lines)
+        rest = [text for text in ("" if told else NEARLY, f"{self._ruled_out()}." if self._cut else "") if text]
+        return " ".join([f"Do not serve it yet: {self.certificate.words}.", *rest])
 
-    if gain is None or not old:
-        return f"The limit is certified ({limits}, {sure}), but the gain over the old policy could not be measured."
-
-    if instead:
-        return f"{instead.removesuffix('.')}; {limits} is certified."
-
-    if sure_gain:
-        claim = f"{change} against the old policy ({floor})"
-        if constants is None or not constants.value:
-            return f"Serve it: {claim}{spend}, and {limits} is certified."
-        if not constants.keep:
+    def _served(self) -> str:
+        old, over, beside = self.found.old, self.found.constants, self.beside
+        claim, spend = self._against_old(), self._spend(old)
+        if beside is None or over is None:
+            return f"Serve it: {claim}{spend}, and {self._limits} is certified."
+        if not beside.keep:
             none = "No constant actions keep the limits for as little."
-            return f"Serve it: {claim}{spend}, and {limits} is certified. {none}"
-        more = _percent(constants.gain, constants.value)
-        beyond = _at_least(constants.gain_bound, constants.value, sure)
-        if constants.gain_bound is not None and constants.gain_bound > 0:
-            return (
-                f"Serve it: {claim}{spend}, and {more} against the best constant actions ({beyond})"
-                f"{_spend(spent, constants.spend, campaign)}; {limits} is certified."
-            )
+            return f"Serve it: {claim}{spend}, and {self._limits} is certified. {none}"
+        more, least, at = change(over.gain), self._at_least(over), self._spend(over)
+        if over.sure:
+            best = f"{more} against the best constant actions ({least}){at}"
+            return f"Serve it: {claim}{spend}, and {best}; {self._limits} is certified."
         return (
-            f"Serve a constant: the policy brings {claim}{spend}, and its {limits} is certified, but a constant may do "
-            f"as well: {constants.words}. No gain over it could be shown: the estimate is {more} ({beyond})"
-            f"{_spend(spent, constants.spend, campaign)}. Serve the constant, whose own costs are estimated and not "
-            "certified, or test the two against each other (outlay experiment plan)."
+            f"Serve a constant: the policy brings {claim}{spend}, and its {self._limits} is certified, but a constant "
+            f"may do as well: {beside.words}. No gain over it could be shown: the estimate is {more} ({least}){at}. "
+            "Serve the constant, whose own costs are estimated and not certified, or test the two against each other "
+            "(outlay experiment plan)."
         )
 
-    shown = f"No gain could be shown: the estimate is {change} against the old policy ({floor}){spend}"
-    if gain < CLEARLY_WORSE * abs(old):
-        return f"{shown}. Keep the old policy{', unless saving is the aim' if saves else ''}; {limits} is certified."
-    if certificate.gain_likely is None or certificate.gain_likely <= 0:
-        return (
-            f"{shown}. It may be chance: keep the old policy, or test it first (outlay experiment plan); {limits} is "
-            "certified."
+    def _no_gain_shown(self) -> str:
+        old = self.found.old
+        assert old is not None
+        shown = f"No gain could be shown: the estimate is {self._against_old()}{self._spend(old)}"
+        advice = {
+            VerdictKind.WORSE: f"Keep the old policy{', unless saving is the aim' if old.saves else ''}",
+            VerdictKind.CHANCE: "It may be chance: keep the old policy, or test it first (outlay experiment plan)",
+            VerdictKind.TEST: "Test it against the old policy before it is served to all (outlay experiment plan)",
+        }[self.found.kind]
+        return f"{shown}. {advice}; {self._limits} is certified."
+
+    def _today(self) -> str:
+        return f"Your budget rules out today's policy ({', '.join(each.words for each in self.found.broken)})"
+
+    def _ruled_out(self) -> str:
+        """What the policy is among those that keep the limits, and what is lost against one that does not."""
+        return f"{self._today()}. {self._within()}. {self._cost_of_the_cut()}{self._spend(self.found.old)}"
+
+    def _within(self) -> str:
+        best, over, beside = (
+            "Within that budget this is the best policy that was measured",
+            self.found.constants,
+            self.beside,
         )
-    return (
-        f"{shown}. Test it against the old policy before it is served to all (outlay experiment plan); {limits} is "
-        "certified."
-    )
+        if beside is None or over is None:
+            return best
+        if not beside.keep:
+            return f"{best}, and no constant actions keep the limits for as little"
+        aside = f"{change(over.gain)} against the best constant actions ({self._at_least(over)}){self._spend(over)}"
+        if over.sure:
+            return f"{best}: {aside}"
+        as_well = f"Within that budget a constant may do as well as this policy: {beside.words}"
+        return f"{as_well}. The policy's estimate is {aside}"
 
+    def _cost_of_the_cut(self) -> str:
+        old = self.found.old
+        assert old is not None
+        if old.at_most is not None and old.at_most < 0:
+            least = f"{self._sure} of {size(old.at_most)} at least"
+            return f"The cut costs {self._gain().removeprefix('-')} against today's policy ({least})"
+        return f"Against today's policy the estimate is {self._gain()} ({self._at_least(old)})"
 
-def _within(constants: AgainstConstants | None, spent: float | None, campaign: Campaign, sure: str) -> str:
-    """What the policy is among those that keep the limits: the best that was measured, or no better than a constant."""
-    best = "Within that budget this is the best policy that was measured"
-    if constants is None or not constants.value:
-        return best
-    if not constants.keep:
-        return f"{best}, and no constant actions keep the limits for as little"
-    more, beyond = _percent(constants.gain, constants.value), _at_least(constants.gain_bound, constants.value, sure)
-    aside = f"{more} against the best constant actions ({beyond}){_spend(spent, constants.spend, campaign)}"
-    if constants.gain_bound is not None and constants.gain_bound > 0:
-        return f"{best}: {aside}"
-    as_well = f"Within that budget a constant may do as well as this policy: {constants.words}"
-    return f"{as_well}. The policy's estimate is {aside}"
+    def _gain(self) -> str:
+        """`+3.2% active over the first 7 days`."""
+        assert self.found.old is not None
+        said, window = f"{change(self.found.old.gain)} {self.campaign.reward_label}", self.certificate.window
+        if window is None:
+            return said
+        return f"{said} on the first day" if window == 1 else f"{said} over the first {window} days"
 
+    def _against_old(self) -> str:
+        assert self.found.old is not None
+        return f"{self._gain()} against the old policy ({self._at_least(self.found.old)})"
 
-def _cut(certificate: Certificate, change: str, old: float, sure: str) -> str:
-    """What is lost against an old policy that cannot be kept."""
-    if certificate.loses and certificate.gain_most is not None:
-        least = f"{sure} of {_size(certificate.gain_most, old)} at least"
-        return f"The cut costs {change.removeprefix('-')} against today's policy ({least})"
-    return f"Against today's policy the estimate is {change} ({_at_least(certificate.gain_bound, old, sure)})"
+    def _at_least(self, against: Change) -> str:
+        """A lower bound: `97.5% sure of +2.2% at least`, or what may be lost."""
+        if against.at_least is None:
+            return "too little is known to say how much it may lose"
+        if against.at_least > 0:
+            return f"{self._sure} of {change(against.at_least)} at least"
+        return f"{self._sure} only that it loses no more than {size(against.at_least)}"
 
-
-def _value(estimates: Sequence[Estimate], policy: str, target: str) -> float | None:
-    """By the fitted evaluation."""
-    for e in estimates:
-        if (e.policy, e.estimator, e.target) == (policy, "fqe", target) and e.value is not None:
-            return e.value
-    return None
-
-
-def _percent(change: float, base: float) -> str:
-    """`+3.2%`; what would round to 0.0% keeps a digit that says something."""
-    return f"{'+' if change > 0 else '-' if change < 0 else ''}{_size(change, base)}"
-
-
-def _size(change: float, base: float) -> str:
-    """The same without the sign."""
-    share = abs(100 * change / base)
-    return f"{share:.1f}%" if share >= 0.05 else f"{share:.1g}%"
-
-
-def _at_least(bound: float | None, base: float, sure: str) -> str:
-    """A lower bound: `97.5% sure of +2.2% at least`, or what may be lost."""
-    if bound is None or bound <= -abs(base):
-        return "too little is known to say how much it may lose"
-    if bound > 0:
-        return f"{sure} of {_percent(bound, base)} at least"
-    return f"{sure} only that it loses no more than {_size(bound, base)}"
-
-
-def _less(spent: float | None, other: float | None) -> bool:
-    """Whether less money is spent, by more than nothing."""
-    return spent is not None and other is not None and spent < (1 - SAME_SPEND) * other
-
-
-def _spend(spent: float | None, other: float | None, campaign: Campaign) -> str:
-    """` at 14% less coupon_cost`, against another's."""
-    budget = campaign.budgets[campaign.money]
-    if spent is None or not other:
-        return ""
-    change = spent / other - 1
-    if abs(change) < SAME_SPEND:
-        return f" at the same {budget.name}"
-    return f" at {100 * abs(change):.0f}% {'less' if change < 0 else 'more'} {budget.name}"
+    def _spend(self, against: Change | None) -> str:
+        """` at 14% less coupon_cost`, against another's."""
+        name = self.campaign.budgets[self.campaign.money].name
+        if against is None or against.spend is None:
+            return ""
+        if abs(against.spend) < SAME_SPEND:
+            return f" at the same {name}"
+        return f" at {100 * abs(against.spend):.0f}% {'less' if against.spend < 0 else 'more'} {name}"

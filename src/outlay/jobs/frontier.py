@@ -20,7 +20,6 @@ import numpy as np
 
 from outlay.bundles.read import load_bundle
 from outlay.bundles.write import update_certificate, write_bundle
-from outlay.choosing.budget_curve import BudgetCurve, ExportedBundle
 from outlay.choosing.estimates import assuming_less
 from outlay.choosing.evaluated_policy import mixture_of
 from outlay.choosing.rotation import measured_on
@@ -32,6 +31,7 @@ from outlay.core.progress import Progress, silent, within
 from outlay.estimators.fitted import combine
 from outlay.estimators.joint import Joint, mixed
 from outlay.estimators.units import needed_days
+from outlay.evaluating.budget_curve import BudgetCurve, ExportedBundle
 from outlay.evaluating.certify import Certified, certified
 from outlay.evaluating.constants import beside_constants
 from outlay.evaluating.curve import BudgetMixtures, curve_of

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 
 from outlay.core.campaign import BudgetLimit
 from outlay.core.estimate import Estimate
 from outlay.core.target import Target, longest_total
 from outlay.estimators.certificate import CONDITIONS, BudgetBound, Certificate
 from outlay.estimators.units import objective
-from outlay.evaluating.checks import CheckResult
+from outlay.evaluating.checks import CHECKS, Finding
 from outlay.pages.report_words import target
 from outlay.pages.results import RunResults
 from outlay.pages.words import NONE, Interval, days, decimals, exact, number, per, plain
@@ -197,13 +197,24 @@ def _listed(parts: list[str]) -> str:
     return " and ".join([", ".join(parts[:-1]), parts[-1]] if len(parts) > 1 else parts)
 
 
-def evidence_finding(checks: Sequence[CheckResult]) -> str:
+def evidence_finding(checks: Mapping[str, Finding]) -> str:
     """Return which checks were passed."""
-    failed = [check.name for check in checks if check.ok is False]
-    skipped = [check.name for check in checks if check.ok is None]
+    failed = [name for name, finding in checks.items() if finding.ok is False]
+    skipped = [name for name, finding in checks.items() if finding.ok is None]
     if failed:
         return f"Not passed: {_listed(failed)}"
     return f"Every check made was passed; not checked: {_listed(skipped)}" if skipped else "Every check was passed"
+
+
+def question(name: str) -> str:
+    """Return what a check asks."""
+    return CHECKS[name].question
+
+
+def consequence(name: str, finding: Finding) -> str:
+    """Return what follows from a check that was not passed, and the way out of it where there is one."""
+    way_out = None if finding.reason is None else finding.reason.figures.get("way_out")
+    return f"{CHECKS[name].consequence}. {way_out}" if way_out else CHECKS[name].consequence
 
 
 def unseen(results: RunResults) -> list[str]:

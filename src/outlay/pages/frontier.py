@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import pairwise
 
-from outlay.choosing.budget_curve import BudgetCurve, CurvePoint
 from outlay.core.version import __version__
+from outlay.evaluating.budget_curve import BudgetCurve, CurvePoint
 from outlay.pages import frontier_charts as charts
 from outlay.pages import words
 from outlay.pages.frontier_words import CurveWording, badge, beside_old, headline, marginal_course, measured_on

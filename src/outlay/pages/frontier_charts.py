@@ -15,7 +15,7 @@ import altair as alt
 import vl_convert
 from markupsafe import Markup
 
-from outlay.choosing.budget_curve import BudgetCurve, CurvePoint, OldPolicy
+from outlay.evaluating.budget_curve import BudgetCurve, CurvePoint, OldPolicy
 from outlay.pages import words
 from outlay.pages.style import CONFIG, Spec, inline, middle, scale_around
 

@@ -10,9 +10,9 @@ from typing import Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from outlay.choosing.budget_curve import BudgetCurve, CurvePoint
 from outlay.core.campaign import BudgetLimit
 from outlay.core.target import Target
+from outlay.evaluating.budget_curve import BudgetCurve, CurvePoint
 from outlay.pages import words
 from outlay.pages.words import Interval
 

@@ -46,7 +46,7 @@ def verdict(results: RunResults) -> str:
     """Return what to do."""
     if results.evaluation is None:
         return f"Not evaluated yet: run outlay evaluate {results.run.folder}."
-    return results.evaluation.verdict
+    return results.evaluation.verdict.words
 
 
 def badge(results: RunResults) -> tuple[str, str]:

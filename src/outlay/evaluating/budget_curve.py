@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from outlay.choosing.window import Window
 from outlay.core.campaign import BudgetLimit
 from outlay.estimators.certificate import CONDITION, Certificate
+from outlay.evaluating.verdict import Verdict
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,7 +125,7 @@ class ExportedBundle:
     id: str
     budget: float
     look: int
-    verdict: str
+    verdict: Verdict
     certificate: Certificate
 
 
