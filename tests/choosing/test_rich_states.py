@@ -79,7 +79,7 @@ def test_claims_are_about_the_days_that_the_log_shows(judged: tuple[Evaluation, 
     assert certificate.budgets[0].value == pytest.approx(of(found, "policy", "coupon_cost").value)
     gain = next(d for d in found.differences if (d.against, d.estimator, d.target) == ("old", "fqe", "reward"))
     assert certificate.gain == pytest.approx(gain.value)
-    assert "over the first 7 days" in found.verdict
+    assert "over the first 7 days" in found.verdict.words
 
 
 def test_a_policy_that_leads_users_where_the_log_has_hardly_been_is_not_relied_on(
@@ -94,7 +94,7 @@ def test_a_policy_that_leads_users_where_the_log_has_hardly_been_is_not_relied_o
     assert not of(found, "policy", "reward@7").recommended
     assert not found.certificate.certified
     assert found.certificate.gain_bound is None
-    assert "states that hardly any user of the log is in" in found.verdict
+    assert "states that hardly any user of the log is in" in found.verdict.words
     assert of(found, "old", "reward@7").recommended, "the log's own policy leads nobody elsewhere"
 
 

@@ -136,7 +136,7 @@ def test_what_it_rests_on_comes_last_and_then_what_to_do(printed: list[str], jud
     assert "(limit ≤ 2.2)" in printed[-5]
     assert re.fullmatch(r"Looks at these users are counted in \S+/\d+\.sqlite, whichever DATA .*", printed[-4])
     found = package.evaluate(judged[0], policy=judged[1], learned_here=True)
-    assert printed[-2] == found.verdict
+    assert printed[-2] == found.verdict.words
     assert printed[-1].startswith('"Sure" and "certified" hold if ')
     assert found.certificate.look == 1
     assert "look 1 at these" in line(printed, "Certificate at 97.5%")
@@ -172,7 +172,7 @@ def test_the_test_that_would_settle_it_follows_the_verdict(
     assert planned is not None
     judge._show(replace(result, test=planned), log.campaign)
     shown = capsys.readouterr().out.splitlines()
-    at = shown.index(result.verdict)
+    at = shown.index(result.verdict.words)
     assert shown[at + 1] == f"{planned.words} Plan it with:"
     assert [row.strip() for row in shown[at + 2 : -1]] == [planned.command, planned.placeholders]
     settling = plan_settling(log, log.campaign)
@@ -180,7 +180,7 @@ def test_the_test_that_would_settle_it_follows_the_verdict(
     cost = RandomisingCost(share=0.05, reward=0.1, relative=0.1, spend=None, words="From now on, draw some.")
     judge._show(replace(result, settling=settling, randomising=cost), log.campaign)
     shown = capsys.readouterr().out.splitlines()
-    at = shown.index(result.verdict)
+    at = shown.index(result.verdict.words)
     assert [row.strip() for row in shown[at + 1 : -1]] == [
         f"{settling.words} Plan it with:",
         settling.command,

@@ -22,7 +22,7 @@ from outlay.estimators.fitted import Evaluator
 from outlay.estimators.frontier import Points, room, solve
 from outlay.estimators.linear.basis import CountedBasis
 from outlay.estimators.panel import Panel
-from outlay.evaluating.verdict import verdict
+from outlay.evaluating.verdict import VerdictKind, verdict
 from outlay.ops import simultaneous, tabular
 from outlay.ops.simultaneous import critical_value
 
@@ -215,9 +215,9 @@ def test_a_policy_that_is_not_believed_certifies_nothing_though_it_was_measured(
         assert got.withheld == doubt.words
         assert (got.gain, got.gain_bound, got.budgets[0].bound) == (None, None, None)
         estimates = found.estimates(weights, roomy)
-        assert "Serve it" not in (words := verdict(estimates, got, roomy))
-        assert words.startswith("Do not serve it: not certified: cost could not be measured (not checked: the log rare")
-        assert "Test it on some users first" in words
+        assert verdict(estimates, got, roomy).kind is VerdictKind.REFUSED
+        assert got.reason is not None
+        assert got.reason.kind is ReasonKind.NOT_CHECKED
         assert [(e.recommended, e.caution) for e in estimates if e.policy == "mixture"] == [(False, doubt.words)] * 2
         assert all(e.recommended for e in estimates if e.policy == "old")
 

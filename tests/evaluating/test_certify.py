@@ -54,9 +54,8 @@ def run(trained: Path, tmp_path: Path) -> Run:
 def certify(run: Run, campaign: Campaign | None = None, report: Progress = silent) -> Certified:
     """The curve, in which nothing was found amiss."""
     stored, about = StoredFrontier.read(run.folder / "frontier"), campaign or run.campaign
-    assert stored.days is not None
     own = Figures(stored.points.only(np.array([-1, 0])), None, (None,), (None,), (0,))  # beside another for the old one
-    return certify_frontier(run, stored, run.data(), about, own, About(None, False, None, stored.days), report)
+    return certify_frontier(run, stored, run.data(), about, own, About((), None, stored.allowances), report)
 
 
 def known(run: Run) -> Certified | None:
@@ -211,7 +210,7 @@ def test_where_states_are_not_counted_each_policy_has_to_be_confirmed_by_single_
     stored = StoredFrontier.read(run.folder / "frontier")
     used = np.flatnonzero(stored.weights[:-1].max(axis=0))
     assert len(asked) == len(used)
-    assert found.curve.refused is None
+    assert found.curve.against == ()
     without = stored.weights[:-1, used[0]] == 0
     assert [reason is None for reason in found.curve.withheld] == without.tolist()
     assert not without.all()

@@ -12,11 +12,13 @@ import pytest
 
 import outlay
 from campaign_files import campaign_file
+from outlay.core.reasons import ReasonKind
 from outlay.estimators.agreement import Agreement
 from outlay.estimators.balance import BalanceCheck
 from outlay.estimators.behaviour.check import BehaviourCheck
 from outlay.estimators.observed import Reproduction
 from outlay.evaluating.evaluation import Evaluation
+from outlay.evaluating.verdict import VerdictKind
 from policy_files import policy_file
 
 USERS, DAYS = 4000, 4
@@ -98,9 +100,10 @@ def test_what_is_contradicted_is_shown_not_recommended_and_certifies_nothing(con
     assert certificate.withheld == words
     assert words in certificate.words
     assert certificate.gain is certificate.budgets[0].bound is None
-    assert confounded.verdict.startswith("Do not serve it: not certified")
-    assert words in confounded.verdict
-    assert confounded.verdict.endswith("or test the policy on some users.")
+    assert confounded.verdict.kind is VerdictKind.REFUSED
+    assert certificate.reason is not None
+    assert certificate.reason.kind is ReasonKind.CONTRADICTED
+    assert words in confounded.verdict.words
     for row in confounded.segments:
         assert not row.recommended
         assert row.caution == words
@@ -116,8 +119,9 @@ def test_days_that_differ_are_seen_where_the_old_policy_is_not_given_back(tmp_pa
     assert not check.ok
     assert "is fitted as" in check.words
     assert found.certificate.withheld == check.words
-    assert "Do not serve it" in found.verdict
-    assert "days differ" in found.verdict
+    assert found.verdict.kind is VerdictKind.REFUSED
+    assert found.certificate.reason is not None
+    assert found.certificate.reason.kind is ReasonKind.REPRODUCTION
     assert {e.caution for e in numbers(found, "old", "fqe").values()} == {check.words}
     one = numbers(found, "policy", "dr")["reward@1"]  # which takes no day for another
     assert one.recommended

@@ -81,7 +81,7 @@ def test_no_event_among_these_users_certifies_nothing(tmp_path: Path) -> None:
         "not certified: coupon_cost rests on too few events (none was seen): 6 of one size are needed, or the largest "
         "cost of each action in the campaign file (budget.reserve)"
     )
-    assert found.certificate.words in found.verdict
+    assert found.certificate.words in found.verdict.words
 
 
 def test_with_the_largest_cost_stated_it_is_the_rule_of_three(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from small_logs import campaign
 LINE = BudgetBound(budget="cost", value=0.9, bound=0.95, limit=1.0, floor=False, kept=True)
 OVER = replace(LINE, value=0.99, bound=1.02, kept=False)
 BROKEN = Reason(ReasonKind.LIMIT)
-LOSS = {"gain": -0.09, "gain_bound": -0.11, "gain_most": -0.07}
+LOSS: dict[str, Any] = {"gain": -0.09, "gain_bound": -0.11, "gain_most": -0.07}
 
 
 def certificate(**changes: Any) -> Certificate:

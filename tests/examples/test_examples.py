@@ -15,6 +15,7 @@ from outlay.core.campaign import Campaign
 from outlay.core.transitions import Transitions
 from outlay.estimators.observed import Reproduction
 from outlay.evaluating.evaluation import Evaluation
+from outlay.evaluating.verdict import VerdictKind
 from outlay.jobs.check import CheckReport, check
 from outlay.jobs.evaluate import evaluate
 from outlay.jobs.report import report
@@ -79,7 +80,7 @@ def test_the_campaign_file_is_valid_and_its_source_lies_beside_the_checkout(name
 def assert_honest(job: Job) -> None:
     """No gain is claimed, the certificate says what it rests on, and the page carries the verdict."""
     certificate = job.evaluation.certificate
-    assert not job.evaluation.verdict.startswith("Serve it")
+    assert job.evaluation.verdict.kind is not VerdictKind.SERVE
     assert (certificate.gain is None) == (certificate.withheld is not None)
     assert certificate.gain_bound is None or certificate.gain_bound < 0  # too few events give no bound
     assert certificate.users > 0
@@ -88,7 +89,7 @@ def assert_honest(job: Job) -> None:
     assert line.kept == (line.bound is not None and line.bound <= line.limit)  # too few events give no bound
     assert certificate.certified <= line.kept  # and not where the figure has a star
     assert job.evaluation.diagnostics.detail(Reproduction).ok
-    assert job.evaluation.verdict.split(":")[0][:40] in job.page
+    assert job.evaluation.verdict.words.split(":")[0][:40] in job.page
 
 
 def test_charitable_match_brings_the_published_means_of_every_arm(charitable: Job) -> None:
@@ -141,7 +142,7 @@ def test_couponsretailer_is_not_taken_for_an_experiment_and_its_state_does_not_s
     whole = [(tried.days, tried.ok) for tried in coupons.checked.tried if tried.columns == every]
     assert whole == [(3, False), (7, False), (14, False), (28, True)]
     assert not coupons.evaluation.certificate.certified
-    assert "[log.history]" in coupons.evaluation.verdict
+    assert "[log.history]" in coupons.evaluation.verdict.words
 
 
 def test_a_coupon_that_is_held_taken_for_an_action_is_caught_by_check(tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ from conftest import Habit
 from outlay.core.errors import BundleError, FolderError, OutlayError
 from outlay.core.transitions import CERTIFY, Transitions
 from outlay.evaluating.evaluation import Evaluation
+from outlay.evaluating.verdict import VerdictKind
 from outlay.ops.tabular import measure, totals
 
 FIELDS = {
@@ -205,7 +206,7 @@ def test_certified_means_that_the_bound_keeps_the_limit(run: Path) -> None:
     found = outlay.evaluate(run)
     assert not found.certificate.certified
     assert found.certificate.words.startswith("not certified: coupon_cost by 0.01 ")
-    assert "Do not serve it yet: not certified" in found.verdict
+    assert found.verdict.kind is VerdictKind.NOT_CERTIFIED
 
 
 def test_days_and_shares_add_up(evaluated: Path) -> None:

@@ -19,6 +19,7 @@ from outlay.estimators.agreement import Agreement
 from outlay.estimators.markov import MarkovCheck
 from outlay.estimators.observed import Reproduction
 from outlay.evaluating.evaluation import Evaluation
+from outlay.evaluating.verdict import THIN, VerdictKind
 from policy_files import policy_file
 
 ACTIONS = np.array([1.0, 2.0, 3.0])
@@ -130,7 +131,7 @@ def test_few_users_certify_nothing_and_say_so(tmp_path: Path) -> None:
     found = judged(tmp_path, panel(users=20), [0.3, 0.3, 0.4], log=PROPENSITY)
     assert found.certificate.users == 20
     assert not found.certificate.certified
-    assert "30 are needed" in found.verdict
+    assert "30 are needed" in found.verdict.words
 
 
 def test_a_total_that_is_withheld_does_not_forbid_what_is_certified(tmp_path: Path) -> None:
@@ -151,7 +152,7 @@ def test_a_total_that_is_withheld_does_not_forbid_what_is_certified(tmp_path: Pa
     assert fqe["reward"].value == pytest.approx(0.3, abs=0.05)
     assert found.certificate.certified
     assert found.certificate.withheld is None
-    assert found.verdict.startswith("Serve a constant: ")  # which is what the policy is
+    assert found.verdict.kind is VerdictKind.CONSTANT  # which is what the policy is
     assert [row.day for row in found.daily if row.policy == "policy"] == [1]
 
 
@@ -167,8 +168,8 @@ def test_what_the_log_cannot_carry_is_the_reason_in_certificate_and_verdict(tmp_
     reason = found.certificate.withheld
     assert reason is not None
     assert "(most often 3)" in reason
-    assert reason in found.verdict
-    assert found.verdict.endswith("A longer or larger log, or fewer actions, may support an answer.")
+    assert reason in found.verdict.words
+    assert found.verdict.words.endswith(THIN)
     unseen = [line for line in found.diagnostics.overlap if line.unseen]
     assert unseen == []  # level is no segment; by segment every action was given
 

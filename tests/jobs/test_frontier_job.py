@@ -28,6 +28,7 @@ from outlay.choosing.stored import StoredFrontier
 from outlay.core.errors import FolderError, InfeasibleError, OutlayError
 from outlay.estimators.certificate import OWN
 from outlay.evaluating.budget_curve import BudgetCurve
+from outlay.evaluating.verdict import Verdict, VerdictKind
 from outlay.jobs.allocate import allocate_users
 from outlay.jobs.frontier import frontier
 from outlay.ops.tabular import measure
@@ -316,15 +317,15 @@ def test_an_export_is_compared_with_constant_actions_as_an_evaluation_is(
     """The verdict is given the best constant actions that spend no more, measured on the certify users."""
     given: list[Any] = []
 
-    def seen(*_: Any, constants: Any = None, first_days: Any = None) -> str:
+    def seen(*_: Any, constants: Any = None, first_days: Any = None) -> Verdict:
         given.append(constants)
         assert len(first_days.gains) > 1
-        return "said"
+        return Verdict(kind=VerdictKind.SERVE, confidence=0.95, old=None, constants=None, broken=(), words="said")
 
     monkeypatch.setattr("outlay.jobs.frontier.verdict", seen)
     found = frontier(copied(made("counted"), tmp_path), [2.2], export=tmp_path / "bundle").export
     assert found is not None
-    assert found.verdict == "said"
+    assert found.verdict.words == "said"
     (beside,) = given
     (line,) = found.certificate.budgets
     assert line.value is not None

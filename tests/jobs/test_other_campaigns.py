@@ -182,7 +182,7 @@ def test_an_untidy_log_goes_the_whole_way(untidy_run: Run) -> None:
     assert "decisions" not in served
     assert json.loads((untidy_run.folder / "estimates.json").read_text()) == json.loads(json.dumps(found.to_dict()))
     page = outlay.report(untidy_run).read_text(encoding="utf-8")
-    assert found.verdict.split(":")[0] in page
+    assert found.verdict.words.split(":")[0] in page
 
 
 def test_what_is_not_allowed_is_never_given(untidy_run: Run, tmp_path: Path) -> None:

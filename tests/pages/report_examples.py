@@ -23,6 +23,7 @@ from outlay.estimators.observed import Reproduction
 from outlay.evaluating.checks import of_agreement, of_balance, of_behaviour, of_state
 from outlay.evaluating.diagnostics import ActionShare, DayMeans, MatchingPaths, SegmentOverlap
 from outlay.evaluating.evaluation import Diagnostics, Evaluation, PairedDifference, SegmentEstimate
+from outlay.evaluating.verdict import Verdict, VerdictKind
 from outlay.pages.results import RunResults
 
 COUPONS = [1 + i / 2 for i in range(11)]
@@ -161,7 +162,7 @@ def _evaluation(budgets: int) -> Evaluation:
         grade="certified",
         subject="mixture",
         policies=POLICIES,
-        verdict=VERDICT,
+        verdict=Verdict(kind=VerdictKind.SERVE, confidence=0.975, old=None, constants=None, broken=(), words=VERDICT),
         confidence=0.95,
         estimates=mine,
         beside=(

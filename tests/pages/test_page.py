@@ -123,7 +123,7 @@ def test_names_from_files_are_escaped_everywhere() -> None:
     line = dataclasses.replace(example_one.certificate.budgets[0], budget=NASTY)
     evaluation = dataclasses.replace(
         example_one,
-        verdict=NASTY,
+        verdict=dataclasses.replace(example_one.verdict, words=NASTY),
         policies=dict.fromkeys(example_one.policies, NASTY),
         notes=dict.fromkeys(example_one.policies, NASTY),
         estimates=tuple(
@@ -224,7 +224,7 @@ def test_a_check_that_was_not_passed_says_what_follows() -> None:
     diagnostics = example().evaluated.diagnostics
     failed = dataclasses.replace(
         diagnostics,
-        checks=diagnostics.checks
+        checks=dict(diagnostics.checks)
         | {"agreement": of_agreement(Agreement(Reason(ReasonKind.NOT_CHECKED, {"found": "few users follow it"}), ()))},
     )
     page = _Page(render(evaluated(example(), diagnostics=failed)))

@@ -3,7 +3,7 @@
 The kinds, in the order in which they are asked for:
 
     refused          nothing can be relied on                      do not serve it
-    loses            a certain loss                                keep the old policy; only where it saves money, for that
+    loses            a certain loss                                keep the old policy, unless saving is the aim
     unassigned       assignment not known, no certain gain         test it first
     promising        assignment not known, a certain gain          test it first
     over             the estimate itself breaks a limit            do not serve it
