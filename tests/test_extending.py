@@ -97,6 +97,65 @@ def estimate(panel: Panel, policy: NDArray[Any] | None) -> Joint:
     return Joint(targets, value, first - value, mass, (None,) * len(targets))
 '''
 
+CHECK = '''"""Toy: is the log long enough? One of a week at least is wanted."""
+
+from __future__ import annotations
+
+from outlay.core.reasons import Reason, ReasonKind
+from outlay.evaluating.finding import Against, Finding, Judged
+
+
+def find(judged: Judged) -> Finding | None:
+    """Return whether users are seen on enough days."""
+    days = int(judged.measure.panel.day.max()) + 1
+    words = f"users are seen on {days} days, and 99 are wanted"
+    if days >= 99:
+        return Finding(ok=True, words=words)
+    reason = Reason(ReasonKind.DOUBTED, {"found": words})
+    return Finding(ok=False, words=words, reason=reason, against=(Against.CERTIFICATE, Against.FITTED))
+'''
+
+ALLOWANCE = '''"""Toy: every figure may be off by a tenth of itself, and more where users are few."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from outlay.core.reasons import Reason, ReasonKind
+from outlay.core.target import Target
+from outlay.estimators.panel import Panel
+
+
+@dataclass(frozen=True)
+class Tenth:
+    """The share of a figure that it may be off by."""
+
+    share: float
+
+    def error(self, target: Target, value: float) -> float:
+        """Return what it adds to a standard error."""
+        return self.share * abs(value)
+
+    def ends(
+        self, target: Target, interval: tuple[float, float, float], confidence: float, *, gain: bool
+    ) -> tuple[float, float]:
+        """Return the interval, wider on both sides."""
+        value, low, high = interval
+        return float(low - self.error(target, value)), float(high + self.error(target, value))
+
+    @property
+    def reason(self) -> Reason:
+        """Return why a limit is not kept."""
+        return Reason(ReasonKind.DOUBTED, {"found": "a tenth may be missing"})
+
+
+def measured(panel: Panel) -> Tenth:
+    """Return the allowance of these users."""
+    return Tenth(0.1 + 1 / np.sqrt(panel.num_users))
+'''
+
 ADDED = {"learning/mixing/toy.py": RULE, "simulators/toy.py": CAMPAIGN, "estimators/toy.py": ESTIMATOR}
 ROWS = {
     "learning/mixing/__init__.py": (

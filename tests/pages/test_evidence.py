@@ -8,7 +8,7 @@ import pytest
 from report_examples import BUDGETS, CLIPPED, FEW, NO_PATH, campaign, certified, evaluated, example, run
 
 from outlay.core.estimate import Estimate
-from outlay.evaluating.checks import Finding
+from outlay.evaluating.finding import Finding
 from outlay.pages import evidence_charts, evidence_tables, evidence_words
 
 

@@ -27,6 +27,7 @@ class ReasonKind(StrEnum):
     NOT_CHECKED = "not checked"  # nothing could confirm the figure, and something has to
     NOT_COMPARED = "not compared"  # nothing could, and nothing has to
     AGREES = "agrees"
+    DOUBTED = "doubted"  # another check was not passed
     SHARED = "shared"  # a budget depends on how many others get something
     UNASSIGNED = "unassigned"  # it is not known how the log's actions were drawn
     APPROXIMATE = "approximate"  # the policy reads more of the past than the state holds
@@ -44,6 +45,7 @@ WITHHOLDING = frozenset(
         ReasonKind.BALANCE,
         ReasonKind.CONTRADICTED,
         ReasonKind.NOT_CHECKED,
+        ReasonKind.DOUBTED,
         ReasonKind.SHARED,
     }
 )
@@ -59,6 +61,7 @@ WORDS = {
     ReasonKind.NOT_CHECKED: "not checked: {found}",
     ReasonKind.NOT_COMPARED: "not checked: {found}",
     ReasonKind.AGREES: "all {count} other estimates that can be relied on agree with it, {share}",
+    ReasonKind.DOUBTED: "{found}",
     ReasonKind.SHARED: "{budgets} shared: what it costs or brings depends on how many others get it, and the log shows "
     "that only for as many as got it then",
     ReasonKind.UNASSIGNED: "the campaign file does not say how the log's actions were drawn (log.propensity)",

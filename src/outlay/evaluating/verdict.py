@@ -235,6 +235,7 @@ WAYS_OUT = {
     ReasonKind.STATE: DOUBTED,
     ReasonKind.BALANCE: DOUBTED,
     ReasonKind.CONTRADICTED: DOUBTED,
+    ReasonKind.DOUBTED: DOUBTED,
     ReasonKind.NOT_CHECKED: UNCHECKED,
     ReasonKind.SHARED: SHARED_WAY,
 }

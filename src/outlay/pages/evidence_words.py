@@ -9,7 +9,8 @@ from outlay.core.estimate import Estimate
 from outlay.core.target import Target, longest_total
 from outlay.estimators.certificate import CONDITIONS, BudgetBound, Certificate
 from outlay.estimators.units import objective
-from outlay.evaluating.checks import CHECKS, Finding
+from outlay.evaluating.checks import CHECKS
+from outlay.evaluating.finding import Finding
 from outlay.pages.report_words import target
 from outlay.pages.results import RunResults
 from outlay.pages.words import NONE, Interval, days, decimals, exact, number, per, plain
