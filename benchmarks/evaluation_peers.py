@@ -26,8 +26,8 @@ from numpy.typing import NDArray
 from outlay.core.campaign import Campaign
 from outlay.core.transitions import CERTIFY
 from outlay.estimators import doubly_robust, fitted, importance, marginalised
+from outlay.estimators.basis import CountedBasis, FeatureBasis
 from outlay.estimators.joint import Joint
-from outlay.estimators.linear.basis import CountedBasis, FeatureBasis
 from outlay.estimators.panel import Panel
 from outlay.jobs.prepare import prepare
 from outlay.jobs.simulate import simulate
@@ -66,7 +66,7 @@ OURS: dict[str, Callable[[Panel, Policy], Joint]] = {
     f"fqe, {UNITS} features, row by row": lambda panel, policy: fitted.Evaluator(panel, layer(panel)).fit(
         policy, days=DAYS
     ),
-    "mis": lambda panel, policy: marginalised.estimate(panel, counted(panel), policy, days=DAYS),
+    "mis": lambda panel, policy: marginalised.Marginalised(panel, counted(panel)).estimate(policy, days=DAYS),
     "dr": lambda panel, policy: doubly_robust.DoublyRobust(panel, counted(panel)).estimate(policy, days=DAYS),
     "pdis, clip 20": lambda panel, policy: importance.weigh(panel, policy, days=DAYS),
     "snpdis, clip 20": lambda panel, policy: importance.weigh(panel, policy, days=DAYS, kind="self-normalised"),

@@ -8,7 +8,7 @@ A share of the users costs something: all the same (σ = 0), log-normally with �
 where nothing is to be lost.
 
     normal       share certified by mean + 1.96 se
-    certified    share certified by `ops/skewed.py`, nothing being known of the largest; 2.5% is aimed at
+    certified    share certified by `ops/intervals.py`, nothing being known of the largest; 2.5% is aimed at
     no bound     share where events are too few for a bound, so that nothing is certified
     room         median of bound − mean where there is one, in standard errors: 1.96 where errors are normal
     stated       share certified where the largest cost is known: here sizes end at LARGEST times their mean, which
@@ -26,8 +26,7 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from outlay.ops.intervals import quantile
-from outlay.ops.skewed import Spread
+from outlay.ops.intervals import Spread, quantile
 
 Array = NDArray[np.float64]
 Sizes = Callable[[np.random.Generator, int], Array]

@@ -230,9 +230,9 @@ def extended(tmp_path_factory: pytest.TempPathFactory) -> Path:
         assert text.count(above) == 1
         file.write_text(text.replace(above, above + row), encoding="utf-8")
     file = folder / "outlay" / "choosing" / "estimators.py"
-    text, known = file.read_text(encoding="utf-8"), "from outlay.estimators import doubly_robust,"
+    text, known = file.read_text(encoding="utf-8"), "from outlay.estimators import importance"
     assert text.count(known) == 1
-    file.write_text(text.replace(known, "from outlay.estimators import toy, doubly_robust,"), encoding="utf-8")
+    file.write_text(text.replace(known, "from outlay.estimators import importance, toy"), encoding="utf-8")
     return folder
 
 

@@ -26,8 +26,7 @@ from outlay.core.transitions import CERTIFY, SELECT, Transitions
 from outlay.estimators.units import coordinates
 from outlay.jobs.allocate import allocate_users
 from outlay.learning.heads import coordinates as of_campaign
-from outlay.ops.intervals import std_error
-from outlay.ops.skewed import Spread
+from outlay.ops.intervals import Spread, std_error
 from outlay.training.frontier import countable
 from outlay.training.game import critic_context
 from small_logs import campaign

@@ -16,7 +16,7 @@ from outlay.core.reasons import Reason, ReasonKind
 from outlay.core.transitions import CERTIFY, Transitions
 from outlay.estimators.agreement import Agreement
 from outlay.estimators.balance import BalanceCheck
-from outlay.estimators.fitted import combine
+from outlay.estimators.joint import combine
 from outlay.estimators.markov import MarkovCheck, PastDependence
 from outlay.estimators.observed import Reproduction
 from outlay.evaluating.checks import Checks, of_agreement, of_balance, of_state

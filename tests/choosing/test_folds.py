@@ -26,10 +26,10 @@ from outlay.choosing.run import Run
 from outlay.core.errors import FolderError, LogError
 from outlay.core.network import preferring_network
 from outlay.core.transitions import CERTIFY, EVERYONE, LEARN, SELECT, Transitions
+from outlay.estimators.basis import CountedBasis
 from outlay.estimators.behaviour.model import Behaviour
-from outlay.estimators.fitted import Evaluator, Fitted, pool
-from outlay.estimators.joint import Everyone, UserFold
-from outlay.estimators.linear.basis import CountedBasis
+from outlay.estimators.fitted import Evaluator, Fitted
+from outlay.estimators.joint import Everyone, UserFold, pool
 from outlay.estimators.panel import Panel
 from outlay.evaluating.evaluate import _members
 from outlay.learning.tabular import counted_model

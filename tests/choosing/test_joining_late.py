@@ -11,9 +11,9 @@ import pytest
 import outlay
 from hidden_worlds import COUPONS, World
 from outlay.choosing.measure import Measure
-from outlay.choosing.window import claims_window, window_of
 from outlay.core.transitions import EVERYONE, Transitions
 from outlay.estimators.observed import observe, of_some, reproduces
+from outlay.estimators.windowed import claims_window, window_of
 
 USERS = 3_000
 

@@ -13,14 +13,13 @@ import outlay
 from conftest import Habit
 from outlay.bundles.read import load_bundle
 from outlay.choosing.measure import Measure
-from outlay.choosing.window import window_of
 from outlay.core.estimate import Estimate
 from outlay.core.transitions import CERTIFY, EVERYONE, Transitions
 from outlay.estimators.agreement import Agreement
 from outlay.estimators.long_run import LONG_RUN
 from outlay.estimators.sequential import Sequential
 from outlay.estimators.units import chosen_by, displayed
-from outlay.estimators.windowed import discounted_weights, room
+from outlay.estimators.windowed import discounted_weights, room, window_of
 from outlay.evaluating.evaluation import Evaluation
 from policy_files import policy_file
 from slow_habits import COUPONS, World, always

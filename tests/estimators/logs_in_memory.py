@@ -14,9 +14,10 @@ from outlay.core.campaign import Campaign
 from outlay.core.cmdp import TabularCMDP
 from outlay.core.schema import Schema
 from outlay.core.transitions import CERTIFY, USERS, States, Transitions
+from outlay.estimators.basis import Basis
 from outlay.estimators.doubly_robust import FOLDS, DoublyRobust, Robust
 from outlay.estimators.fitted import Evaluator, Fitted
-from outlay.estimators.linear.basis import Basis
+from outlay.estimators.marginalised import Marginal, Marginalised
 from outlay.estimators.panel import Panel
 
 Array = NDArray[np.float64]
@@ -204,3 +205,19 @@ def doubly_robust(
 ) -> Robust:
     """The doubly robust value of one policy."""
     return DoublyRobust(panel, basis, folds).estimate(policy, days=days, propensity=propensity)
+
+
+def marginal(
+    panel: Panel,
+    basis: Basis,
+    policy: NDArray[Any] | None,
+    *,
+    days: Sequence[int] = (),
+    propensity: NDArray[np.floating] | None = None,
+    among: NDArray[np.bool_] | None = None,
+    support: float = 0.01,
+    least_rows: int = 2,
+) -> Marginal:
+    """The marginalised value of one policy."""
+    found = Marginalised(panel, basis, support, least_rows)
+    return found.estimate(policy, days=days, propensity=propensity, among=among)

@@ -17,14 +17,14 @@ from outlay.core.campaign import Campaign
 from outlay.core.reasons import Reason, ReasonKind
 from outlay.core.transitions import CERTIFY
 from outlay.estimators.band import Band
+from outlay.estimators.basis import CountedBasis
 from outlay.estimators.certificate import LEAST_USERS
 from outlay.estimators.fitted import Evaluator
 from outlay.estimators.frontier import Points, room, solve
-from outlay.estimators.linear.basis import CountedBasis
 from outlay.estimators.panel import Panel
 from outlay.evaluating.verdict import VerdictKind, verdict
-from outlay.ops import simultaneous, tabular
-from outlay.ops.simultaneous import critical_value
+from outlay.ops import intervals, tabular
+from outlay.ops.intervals import critical_value
 
 Array = NDArray[np.float64]
 
@@ -74,7 +74,7 @@ def test_from_logs_the_worst_of_all_mixtures_and_limits_is_certified_and_over_in
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """All 8 policies of a small world, a ceiling and a floor; whoever chooses knows the truth and sees the band."""
-    monkeypatch.setattr(simultaneous, "DRAWS", simultaneous.CHUNK)  # k to ±0.02
+    monkeypatch.setattr(intervals, "DRAWS", intervals.CHUNK)  # k to ±0.02
     world, logs = World.drawn(51), 100
     about = campaign(0.8, [COST, REACH])
     policies = np.array(list(product((0, 1), repeat=3)))

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.sparse import csc_array, issparse
 
-from outlay.estimators.linear.basis import Array, Basis, CountedBasis, FeatureBasis, SmoothBasis, Solver, StateActions
+from outlay.estimators.basis import Array, Basis, CountedBasis, FeatureBasis, SmoothBasis, Solver, StateActions
 
 RNG = np.random.default_rng(0)
 N, S, K, D = 500, 4, 3, 5

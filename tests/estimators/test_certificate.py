@@ -10,14 +10,13 @@ from one_mixture import certify
 
 from outlay.core.reasons import Reason, ReasonKind
 from outlay.core.transitions import CERTIFY
+from outlay.estimators.basis import CountedBasis
 from outlay.estimators.certificate import LIKELY, Certificate, margins
-from outlay.estimators.fitted import combine
-from outlay.estimators.linear.basis import CountedBasis
+from outlay.estimators.joint import combine
 from outlay.estimators.panel import Panel
 from outlay.estimators.units import coordinates
 from outlay.ops import tabular
-from outlay.ops.intervals import quantile
-from outlay.ops.skewed import Spread
+from outlay.ops.intervals import Spread, quantile
 
 RNG = np.random.default_rng(0)
 PSI = RNG.normal(size=(400, 2))

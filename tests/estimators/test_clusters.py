@@ -13,24 +13,23 @@ from numpy.typing import NDArray
 from one_mixture import certify
 
 from outlay.core.transitions import CERTIFY, USERS, Transitions
-from outlay.estimators import importance, marginalised
+from outlay.estimators import importance
 from outlay.estimators.agreement import agree
 from outlay.estimators.band import Band
+from outlay.estimators.basis import CountedBasis
 from outlay.estimators.certificate import Certificate
 from outlay.estimators.clusters import Clusters, by_cluster
 from outlay.estimators.doubly_robust import DoublyRobust
 from outlay.estimators.fitted import Evaluator
 from outlay.estimators.frontier import Points
-from outlay.estimators.joint import Everyone, Joint, UserFold, pooled
-from outlay.estimators.linear.basis import CountedBasis
+from outlay.estimators.joint import Everyone, Joint, UserFold, pool
+from outlay.estimators.marginalised import Marginalised
 from outlay.estimators.observed import observe, reproduces
 from outlay.estimators.panel import Panel
 from outlay.estimators.reach import Reach, largest
 from outlay.estimators.sequential import Sequential
 from outlay.estimators.units import coordinates
-from outlay.estimators.weighted_residuals import weighted_residuals
-from outlay.ops.intervals import MANY_CLUSTERS, degrees, student
-from outlay.ops.skewed import Spread
+from outlay.ops.intervals import MANY_CLUSTERS, Spread, degrees, student
 
 COPIES = 4
 POLICY = np.array([1, 0, 1])
@@ -87,7 +86,7 @@ def robust(panel: Panel) -> Joint:
 
 
 def marginal(panel: Panel) -> Joint:
-    return marginalised.estimate(panel, basis(panel), actions(panel), days=[1, 3])
+    return Marginalised(panel, basis(panel)).estimate(actions(panel), days=[1, 3])
 
 
 def weighed(panel: Panel) -> Joint:
@@ -100,7 +99,7 @@ def observed(panel: Panel) -> Joint:
 
 def steps(panel: Panel) -> Joint:
     assert panel.propensity is not None
-    return weighted_residuals(Evaluator(panel, basis(panel)).sample, actions(panel), panel.propensity, days=[1, 3])
+    return DoublyRobust(panel, basis(panel)).single_steps(actions(panel), panel.propensity, days=[1, 3])
 
 
 def day_by_day(panel: Panel) -> Joint:
@@ -232,7 +231,7 @@ def test_folds_of_clusters_stand_side_by_side() -> None:
         np.flatnonzero(np.isin(np.tile(np.arange(160), COPIES), half)) for half in (np.arange(60), np.arange(60, 160))
     ]
     parts = [observed(Panel.of(replace(log, users=_only(log, users)), CERTIFY)) for users in folds]
-    together = Joint(**pooled(parts, [UserFold(u, len(u) / 640) for u in folds], Everyone(640, whole)))
+    together = pool(parts, [UserFold(u, len(u) / 640) for u in folds], Everyone(640, whole))
     expected = np.sqrt((0.375 * parts[0].std_error) ** 2 + (0.625 * parts[1].std_error) ** 2)
     assert together.influence.shape == (160, len(together.targets))
     assert together.std_error == pytest.approx(expected, rel=0.01)

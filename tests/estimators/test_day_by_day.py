@@ -11,8 +11,8 @@ from logs_in_memory import World, campaign, ragged, transitions
 from numpy.typing import NDArray
 
 from outlay.core.transitions import EVERYONE, Transitions
+from outlay.estimators.basis import FeatureBasis
 from outlay.estimators.fitted import Evaluator
-from outlay.estimators.linear.basis import FeatureBasis
 from outlay.estimators.observed import observe
 from outlay.estimators.panel import Panel
 from outlay.estimators.row_features import before, days_before

@@ -14,10 +14,10 @@ from outlay.core.estimate import Estimate
 from outlay.core.target import Target
 from outlay.core.transitions import CERTIFY
 from outlay.estimators.allowances import allow, allow_bounds
+from outlay.estimators.basis import CountedBasis
 from outlay.estimators.certificate import Bounds, BudgetBound, Certificate, issue
 from outlay.estimators.day_effects import DayEffects, OutcomeByDay, day_effects
 from outlay.estimators.fitted import Evaluator
-from outlay.estimators.linear.basis import CountedBasis
 from outlay.estimators.panel import Panel
 from outlay.ops.intervals import quantile
 

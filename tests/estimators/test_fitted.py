@@ -8,8 +8,9 @@ from numpy.typing import NDArray
 from outlay.core.cmdp import TabularCMDP
 from outlay.core.errors import LogError
 from outlay.core.transitions import CERTIFY, LEARN, Transitions
-from outlay.estimators.fitted import Evaluator, combine
-from outlay.estimators.linear.basis import CountedBasis, FeatureBasis
+from outlay.estimators.basis import CountedBasis, FeatureBasis
+from outlay.estimators.fitted import Evaluator
+from outlay.estimators.joint import combine
 from outlay.estimators.observed import observe, reproduces
 from outlay.estimators.panel import Panel
 from outlay.ops import tabular

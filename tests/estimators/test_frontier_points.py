@@ -12,16 +12,15 @@ from scipy.stats import norm
 
 from outlay.core.campaign import Campaign
 from outlay.core.transitions import CERTIFY
+from outlay.estimators.basis import CountedBasis
 from outlay.estimators.certificate import margins
-from outlay.estimators.fitted import Fitted, combine
+from outlay.estimators.fitted import Fitted
 from outlay.estimators.frontier import Points, room, solve
-from outlay.estimators.joint import mixed
-from outlay.estimators.linear.basis import CountedBasis
+from outlay.estimators.joint import combine
 from outlay.estimators.panel import Panel
 from outlay.estimators.units import coordinates, displayed
-from outlay.ops.intervals import std_error
+from outlay.ops.intervals import Spread, std_error
 from outlay.ops.mixture_lp import solve_mixture
-from outlay.ops.skewed import Spread
 
 CEILING = {"name": "cost", "cost": "c", "at_most": 0.6}
 PLANS: dict[str, list[dict[str, Any]]] = {
@@ -83,11 +82,11 @@ def test_values_and_covariances_are_those_of_the_influence_functions(fits: list[
 
 
 def test_a_mixture_is_that_of_the_influence_functions(fits: list[Fitted], about: Campaign) -> None:
-    """Joint.mixed adds influence up user by user; the points never saw a user."""
-    whole, places = mixed(fits, WEIGHTS), columns(fits[0], about)
+    """`combine` adds influence up user by user; the points never saw a user."""
+    whole, places = combine(fits, WEIGHTS), columns(fits[0], about)
     value, found = Points.of(fits, about).mixture(WEIGHTS)
-    np.testing.assert_allclose(value, whole["value"][places], rtol=0, atol=1e-12)
-    np.testing.assert_allclose(found, covariance(whole["influence"][:, places]), rtol=0, atol=1e-12)
+    np.testing.assert_allclose(value, whole.value[places], rtol=0, atol=1e-12)
+    np.testing.assert_allclose(found, covariance(whole.influence[:, places]), rtol=0, atol=1e-12)
 
 
 def test_coordinates_and_their_errors_are_those_of_the_units(fits: list[Fitted], about: Campaign) -> None:

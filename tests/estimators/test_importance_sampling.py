@@ -7,7 +7,8 @@ from numpy.typing import NDArray
 
 from outlay.core.errors import LogError
 from outlay.core.transitions import CERTIFY, Transitions
-from outlay.estimators.importance import Kind, combine, weigh
+from outlay.estimators.importance import Kind, weigh
+from outlay.estimators.joint import combine
 from outlay.estimators.observed import observe
 from outlay.estimators.panel import Panel
 from outlay.ops import tabular

@@ -7,8 +7,8 @@ import pytest
 from logs_in_memory import World, fit, ragged, transitions
 
 from outlay.core.transitions import CERTIFY
+from outlay.estimators.basis import CountedBasis
 from outlay.estimators.day_effects import day_effects
-from outlay.estimators.linear.basis import CountedBasis
 from outlay.estimators.observed import observe, reproduces
 from outlay.estimators.panel import Panel
 

@@ -15,9 +15,9 @@ from one_mixture import certify
 
 from outlay.core.transitions import CERTIFY
 from outlay.estimators import path_bias
+from outlay.estimators.basis import CountedBasis
 from outlay.estimators.fitted import Evaluator, Fitted
-from outlay.estimators.joint import Joint, mixed
-from outlay.estimators.linear.basis import CountedBasis
+from outlay.estimators.joint import Joint, combine
 from outlay.estimators.panel import Panel
 from outlay.estimators.path_bias import OutcomeBias, PathBias, corrected
 from outlay.estimators.row_features import days_before
@@ -146,7 +146,7 @@ def test_a_policy_that_costs_nothing_takes_nothing_from_the_others_whatever_thei
     """What the estimate that assumes less says of a mixture's cost is what it says of its members."""
     (_, free, _), (_, dear, _) = always(0, TIRED, 2000, 1), always(1, TIRED, 2000, 1)
     weights = np.array([0.25, 0.75])
-    one, other = Joint(**mixed([free, dear], weights)), Joint(**mixed([dear, free], weights[::-1]))
+    one, other = combine([free, dear], weights), combine([dear, free], weights[::-1])
     cost = 0.75 * number(dear, "cost")[0]
     assert number(one, "cost")[0] == pytest.approx(number(other, "cost")[0]) == pytest.approx(cost)
     told = PathBias.of(always(0, TIRED, 2000, 1)[0], free, ("reward", "cost"))

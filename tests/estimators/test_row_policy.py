@@ -11,9 +11,9 @@ from logs_in_memory import Array, World, fit, ragged, transitions
 from outlay.core.cmdp import TabularCMDP
 from outlay.core.errors import LogError
 from outlay.core.transitions import CERTIFY
+from outlay.estimators.basis import CountedBasis, FeatureBasis
 from outlay.estimators.fitted import Evaluator
 from outlay.estimators.importance import weigh
-from outlay.estimators.linear.basis import CountedBasis, FeatureBasis
 from outlay.estimators.panel import Panel, TargetPolicy
 from outlay.ops import tabular
 

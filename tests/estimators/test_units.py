@@ -8,8 +8,9 @@ from logs_in_memory import campaign, fit, ragged
 
 from outlay.core.campaign import Campaign
 from outlay.core.transitions import CERTIFY
-from outlay.estimators.fitted import Fitted, combine
-from outlay.estimators.linear.basis import CountedBasis
+from outlay.estimators.basis import CountedBasis
+from outlay.estimators.fitted import Fitted
+from outlay.estimators.joint import combine
 from outlay.estimators.panel import Panel
 from outlay.estimators.units import coordinates, days_counted, displayed, estimates, horizons, objective
 

@@ -11,8 +11,7 @@ from scipy.stats import norm
 from outlay.core.estimate import Estimate
 from outlay.estimators.certificate import Certificate, margins
 from outlay.estimators.weaker import Second, above_second, further_error, hull
-from outlay.ops.intervals import std_error
-from outlay.ops.skewed import Spread
+from outlay.ops.intervals import Spread, std_error
 
 Z, DRAWS = 1.959964, 200_000
 PRECISE = Spread(10**8, np.array(1.0), np.array(0.0), np.array(0.0))  # of error 1, without skewness

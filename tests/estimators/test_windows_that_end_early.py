@@ -12,15 +12,15 @@ from logs_in_memory import campaign, transitions
 from numpy.typing import NDArray
 
 from outlay.core.transitions import EVERYONE, Transitions
+from outlay.estimators.basis import CountedBasis
 from outlay.estimators.doubly_robust import DoublyRobust
 from outlay.estimators.fitted import Evaluator, Fitted
 from outlay.estimators.joint import Joint
-from outlay.estimators.late_joiners import unlike
-from outlay.estimators.linear.basis import CountedBasis
-from outlay.estimators.marginalised import estimate as marginal
+from outlay.estimators.marginalised import Marginalised
 from outlay.estimators.panel import Panel
 from outlay.estimators.row_features import days_before
 from outlay.estimators.sequential import Sequential
+from outlay.estimators.windowed import unlike
 
 DAYS = 5
 ACTIVE = np.array([[0.1, 0.35], [0.4, 0.6]])  # by type, old or new, and habit
@@ -131,7 +131,7 @@ def test_other_estimators_are_about_the_same_users() -> None:
     panel = Panel.of(log(40_000, 2, by_type=True), EVERYONE)
     basis, policy = CountedBasis(np.asarray(panel.state), 4, 2), np.ones(len(panel), np.intp)
     found: dict[str, Joint] = {
-        "mis": marginal(panel, basis, policy, days=(3,)),
+        "mis": Marginalised(panel, basis).estimate(policy, days=(3,)),
         "dr": DoublyRobust(panel, basis).estimate(policy, days=(3,)),
     }
     for name, joint in found.items():

@@ -24,17 +24,16 @@ from outlay.core.campaign import Campaign
 from outlay.core.errors import FolderError
 from outlay.core.progress import Progress, silent
 from outlay.core.transitions import CERTIFY, EVERYONE
+from outlay.estimators.basis import CountedBasis
 from outlay.estimators.day_effects import DayEffects, OutcomeByDay
-from outlay.estimators.fitted import combine
-from outlay.estimators.joint import Joint, mixed
-from outlay.estimators.linear.basis import CountedBasis
+from outlay.estimators.joint import Joint, combine
 from outlay.estimators.units import coordinates
 from outlay.evaluating import certify as job
 from outlay.evaluating.budget_curve import CurvePoint
 from outlay.evaluating.certify import About, Certified, Figures, certified, certify_frontier
 from outlay.evaluating.curve import BudgetMixtures
 from outlay.jobs.frontier import frontier
-from outlay.ops.skewed import Spread
+from outlay.ops.intervals import Spread
 from outlay.ops.tabular import measure
 
 
@@ -95,7 +94,7 @@ def test_a_budget_is_certified_from_what_its_members_measure_on_the_users_of_the
         gain += share * (value[0] - coordinates(at.old(), campaign)[0][0])
         own, given = np.flatnonzero(fold == k).tolist(), at.propensity()
         seconds = [assuming_less(at, at.actions(i), at.members()[i], given, ()) for i in own]
-        second = Joint(**mixed([each for each in seconds if each is not None], bundle.weights[fold == k] / share))
+        second = combine([each for each in seconds if each is not None], bundle.weights[fold == k] / share)
         value, psi, _ = coordinates(second, campaign)
         less += share * value[1]
         its[users] = psi[:, 1]

@@ -13,12 +13,12 @@ import pytest
 import outlay
 from campaign_files import campaign_file, panel
 from outlay.choosing.measure import Measure
-from outlay.choosing.window import claimed
 from outlay.core.target import Target
 from outlay.core.transitions import CERTIFY
-from outlay.estimators.fitted import combine
+from outlay.estimators.joint import combine
 from outlay.estimators.reach import Reach
 from outlay.estimators.units import displayed
+from outlay.estimators.windowed import claimed
 from outlay.evaluating.constants import AgainstConstants, ConstantActions, beside_constants
 from outlay.evaluating.evaluation import Evaluation
 from outlay.evaluating.verdict import VerdictKind

@@ -13,8 +13,8 @@ import pytest
 import outlay
 from conftest import Habit
 from outlay.choosing.run import Run
-from outlay.choosing.window import Window
 from outlay.core.errors import FolderError
+from outlay.estimators.windowed import Window
 from outlay.evaluating.evaluation import Evaluation
 from outlay.jobs.report import report
 from outlay.pages import evidence_tables, evidence_words, report_words

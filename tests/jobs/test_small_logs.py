@@ -14,7 +14,7 @@ from outlay.bundles.read import load_bundle
 from outlay.bundles.write import BundleSpec, MemberSpec, write_bundle
 from outlay.choosing.measure import HIDDEN_ROWS, Measure
 from outlay.core.transitions import CERTIFY, SELECT, Transitions
-from outlay.estimators.linear.basis import FeatureBasis
+from outlay.estimators.basis import FeatureBasis
 from outlay.ops.intervals import std_error
 from small_bundles import random_network
 

@@ -16,7 +16,7 @@ import pytest
 from browser import drawn, in_a_browser
 from frontier_examples import found
 
-from outlay.choosing.window import Window
+from outlay.estimators.windowed import Window
 from outlay.evaluating.budget_curve import BudgetCurve, CurveMember, OldPolicy
 from outlay.pages.frontier import render
 from outlay.pages.frontier_charts import Axes, marginal_axes, within

@@ -33,7 +33,6 @@ from outlay.choosing.looks import next_alpha
 from outlay.choosing.measure import Measure
 from outlay.choosing.reserve import known_reserves, largest_costs
 from outlay.choosing.shrinkage import shrunk
-from outlay.choosing.window import counted
 from outlay.core.campaign import Campaign
 from outlay.core.network import NetworkArrays, preferring_network
 from outlay.core.response import ResponseArrays
@@ -43,6 +42,7 @@ from outlay.estimators.fitted import Fitted
 from outlay.estimators.reach import Reach, largest
 from outlay.estimators.units import chosen_by, coordinates, days_counted, decisions, missing, needed_days
 from outlay.estimators.weaker import further_error
+from outlay.estimators.windowed import counted
 from outlay.ops.intervals import std_error
 
 BY_CHANCE = 4.0  # standard deviations: hardly one of hundreds of figures differs by more

@@ -25,9 +25,8 @@ from outlay.core.errors import InfeasibleError
 from outlay.core.transitions import SELECT
 from outlay.estimators.certificate import margins
 from outlay.estimators.units import coordinates, decisions
-from outlay.ops.intervals import quantile, std_error
+from outlay.ops.intervals import Spread, quantile, std_error
 from outlay.ops.mixture_lp import FEASIBLE, solve_mixture
-from outlay.ops.skewed import Spread
 
 REFININGS, NEAR = 8, 1e-3  # of the margin of a mixture, which depends on its weights a little
 NOISE = 1.0  # standard errors by which constant actions, or another learner, have to be better

@@ -20,7 +20,7 @@ from outlay.core.estimate import Estimate
 from outlay.core.target import Target
 from outlay.estimators import fitted
 from outlay.estimators.importance import few_users, mean_ratio, off_one, row_ratios
-from outlay.estimators.joint import Joint, mixed
+from outlay.estimators.joint import Joint, combine
 from outlay.estimators.path_bias import PathBias, corrected
 from outlay.estimators.sequential import FEWEST, HARDLY_ANY
 from outlay.estimators.units import coordinates, counts_decisions, displayed, estimates
@@ -41,7 +41,7 @@ class PolicyEstimates:
         policy: the policy.
         joints: by estimator, in the units in which they are estimated.
         cautions: by estimator, for each target why not to rely on it, or None.
-        steps: estimates from single steps less the fitted totals (`weighted_residuals.py`); None where states are
+        steps: estimates from single steps less the fitted totals (`doubly_robust.py`); None where states are
             counted, or if they were not wanted.
         by_day: whether the fitted values go day by day and weight rows by propensities (`sequential.py`).
         vague: why the log's decisions cannot confirm the fitted values then, or None.
@@ -212,7 +212,7 @@ def single_steps(measure: Measure, policy: EvaluatedPolicy, propensity: NDArray[
     if measure.counted or measure.sequential or all(part is None for part in policy.parts):
         return None
     parts = [measure.residuals(part, f, propensity) for part, f in policy.sources]
-    return Joint(**mixed(parts, policy.weights))
+    return combine(parts, policy.weights)
 
 
 def assuming_less(
@@ -241,7 +241,7 @@ def _corrected(
     if all(part is None for part in policy.parts):
         return None
     parts = [measure.path_bias(part, propensity, measure.days) for part in policy.parts]
-    return corrected(fitted, Joint(**mixed(parts, policy.weights)))
+    return corrected(fitted, combine(parts, policy.weights))
 
 
 def gain_doubt(new: Joint, old: Joint, target: str, cautions: Sequence[str | None]) -> str | None:

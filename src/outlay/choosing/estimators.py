@@ -20,8 +20,8 @@ from numpy.typing import NDArray
 
 from outlay.choosing.evaluated_policy import EvaluatedPolicy
 from outlay.choosing.measure import Measure
-from outlay.estimators import doubly_robust, fitted, importance, marginalised
-from outlay.estimators.joint import Joint, mixed
+from outlay.estimators import importance
+from outlay.estimators.joint import Joint, combine
 
 
 class Question(NamedTuple):
@@ -46,7 +46,7 @@ class Question(NamedTuple):
 
     def each_part(self, estimate: Callable[[NDArray[Any] | None], Joint]) -> Joint:
         """Return the estimate of the mixture from that of each part, made on the same users."""
-        return Joint(**mixed([estimate(part) for part in self.policy.parts], self.policy.weights))
+        return combine([estimate(part) for part in self.policy.parts], self.policy.weights)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,21 +84,19 @@ class Estimator:
 def _fitted(question: Question) -> Joint:
     measure, policy = question.measure, question.policy
     fits = [measure.fit(part, f, question.among) for part, f in zip(policy.parts, policy.features, strict=True)]
-    return fitted.combine(fits, policy.weights)
+    return combine(fits, policy.weights)
 
 
 def _second(question: Question) -> Joint | None:
     fits = [question.measure.fit_second(part, question.among) for part in question.policy.parts]
     made = [fit for fit in fits if fit is not None]
-    return fitted.combine(made, question.policy.weights) if made else None
+    return combine(made, question.policy.weights) if made else None
 
 
 def _doubly_robust(question: Question) -> Joint:
     measure, policy, propensity, among = question
     parts = zip(policy.parts, policy.features, strict=True)
-    return doubly_robust.combine(
-        [measure.doubly_robust(part, f, propensity, among) for part, f in parts], policy.weights
-    )
+    return combine([measure.doubly_robust(part, f, propensity, among) for part, f in parts], policy.weights)
 
 
 def _marginalised(question: Question) -> Joint | None:
@@ -106,18 +104,14 @@ def _marginalised(question: Question) -> Joint | None:
     if measure.sequential:  # the fitted evaluation is this estimator, and uses the days before as well
         return None
     parts = zip(policy.parts, policy.features, strict=True)
-    return marginalised.combine([measure.marginal(part, f, propensity, among) for part, f in parts], policy.weights)
+    return combine([measure.marginal(part, f, propensity, among) for part, f in parts], policy.weights)
 
 
 def _weighted_paths(kind: importance.Kind) -> Callable[[Question], Joint]:
     def estimate(question: Question) -> Joint:
-        measure, policy, propensity, _ = question
-        return importance.combine(
-            [
-                importance.weigh(measure.panel, part, days=question.days, kind=kind, propensity=propensity)
-                for part in policy.parts
-            ],
-            policy.weights,
+        panel, days, propensity = question.measure.panel, question.days, question.propensity
+        return question.each_part(
+            lambda part: importance.weigh(panel, part, days=days, kind=kind, propensity=propensity)
         )
 
     return estimate

@@ -40,16 +40,10 @@ SALT = "folds"
 def views(data: Transitions, folds: int) -> list[Transitions]:
     """The log as each fold sees it; one fold is the split as it was prepared."""
     if folds == data.folds:
-        return siblings(data)
+        return data.siblings()
     # Another salt than that of the split as prepared: folds have nothing to do with it.
     draw = uniform(f"{data.campaign.train.salt} {SALT}", data.drawn_by().to_pylist())
     return [data.fold(number, folds, draw) for number in range(folds)]
-
-
-def siblings(view: Transitions) -> list[Transitions]:
-    """All folds of a view, itself among them."""
-    draw = view.draw
-    return [view] if draw is None else [view.fold(number, view.folds, draw) for number in range(view.folds)]
 
 
 def fold_shares(folds: Sequence[Transitions]) -> NDArray[np.float64]:

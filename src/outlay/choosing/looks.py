@@ -31,8 +31,7 @@ import numpy as np
 from outlay.core.errors import FolderError
 from outlay.core.files import write_json
 from outlay.core.transitions import CERTIFY, Transitions
-from outlay.ops.hashing import uniform
-from outlay.ops.overlap import Hashes, mixed, shared, smallest
+from outlay.ops.hashing import Hashes, mixed, shared, smallest, uniform
 
 FILE = "looks.json"
 SETTING = "OUTLAY_LOOKS"

@@ -17,21 +17,19 @@ from numpy.typing import NDArray
 
 from outlay.bundles.decide import Bundle
 from outlay.choosing.reserve import stated_reserves
-from outlay.choosing.window import counted, window_of
 from outlay.core.looking_back import LagFields, looking_back
 from outlay.core.machine import processors
 from outlay.core.target import Target
 from outlay.core.transitions import Transitions
-from outlay.estimators import marginalised, path_bias, reach
+from outlay.estimators import path_bias, reach
+from outlay.estimators.basis import Basis, CountedBasis, FeatureBasis, SmoothBasis
 from outlay.estimators.behaviour.check import BehaviourCheck, diagnose
 from outlay.estimators.behaviour.model import Behaviour
 from outlay.estimators.doubly_robust import DoublyRobust, Robust
 from outlay.estimators.fitted import Evaluator, Fitted
-from outlay.estimators.joint import Joint
-from outlay.estimators.linear.basis import Basis, CountedBasis, FeatureBasis, SmoothBasis
-from outlay.estimators.linear.sample import Sample
+from outlay.estimators.joint import J, Joint
 from outlay.estimators.long_run import advantages
-from outlay.estimators.marginalised import Marginal
+from outlay.estimators.marginalised import Marginal, Marginalised
 from outlay.estimators.panel import Panel
 from outlay.estimators.reach import Reach
 from outlay.estimators.row_features import (
@@ -45,7 +43,7 @@ from outlay.estimators.row_features import (
 from outlay.estimators.sequential import Sequential
 from outlay.estimators.state_model import StateModel
 from outlay.estimators.units import horizons
-from outlay.estimators.weighted_residuals import weighted_residuals
+from outlay.estimators.windowed import counted, window_of
 from outlay.ops.action_basis import ActionBasis, smooth_basis
 
 CHUNK_ROWS = 65_536  # rows that are decoded at a time
@@ -157,35 +155,22 @@ class Measure:
         self, policy: Part, source: Source, propensity: NDArray[np.float64], among: NDArray[np.bool_] | None = None
     ) -> Marginal:
         """The marginalised estimate; arguments as for `doubly_robust`."""
-        return marginalised.estimate(
-            self.panel,
-            self.basis(_number(source)),
-            policy,
-            days=self.days,
-            propensity=propensity,
-            among=among,
-            window=self.window,
-        )
+        found = Marginalised(self.panel, self.basis(_number(source)), window=self.window)
+        return found.estimate(policy, days=self.days, propensity=propensity, among=among)
 
     def residuals(self, policy: Part, source: Source, propensity: NDArray[np.float64]) -> Joint:
-        """What single steps make of the fitted totals, less those (`weighted_residuals.py`)."""
+        """What single steps make of the fitted totals, less those (`doubly_robust.py`)."""
         days = [k for k in self.days if self.panel.covers(k).any()]
-        sample = Sample.of(self.panel, self.basis(_number(source)))
-        return weighted_residuals(sample, policy, propensity, days=days)
+        return self.robust(_number(source)).single_steps(policy, propensity, days=days)
 
     def path_bias(self, policy: Part, propensity: NDArray[np.float64], days: Sequence[int]) -> Joint:
         """What paths of the log say of the error of fitted means and totals, where states are counted."""
         return path_bias.estimate(self.panel, policy, propensity, self._before, days=days, window=self.window)
 
-    def pool(self, fits: Sequence[Fitted]) -> Fitted:
+    def pool(self, parts: Sequence[J]) -> J:
         """One estimate from that of every fold: the only one."""
-        (fitted,) = fits
-        return fitted
-
-    def pool_joint(self, parts: Sequence[Joint]) -> Joint:
-        """One estimate of quantities from those of every fold: the only one."""
-        (joint,) = parts
-        return joint
+        (only,) = parts
+        return only
 
     def members(self, days: Sequence[int] | None = None) -> list[Fitted]:
         """Every member of the bundle, with totals of `days` days (default: those of `self.days`).

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,19 +21,17 @@ from outlay.bundles.decide import Bundle
 from outlay.choosing.folds import views
 from outlay.choosing.measure import Measure, Part, Source
 from outlay.core.transitions import CERTIFY, EVERYONE, Transitions
-from outlay.estimators import doubly_robust, fitted, marginalised
 from outlay.estimators.behaviour.check import BehaviourCheck, diagnose
 from outlay.estimators.behaviour.model import Behaviour
 from outlay.estimators.clusters import Clusters
 from outlay.estimators.doubly_robust import Robust
 from outlay.estimators.fitted import Fitted
-from outlay.estimators.joint import Everyone, Joint, UserFold, pooled
+from outlay.estimators.joint import Everyone, J, Joint, UserFold, pool
 from outlay.estimators.marginalised import Marginal
 from outlay.ops.coupling import coupled
 
 Array = NDArray[np.float64]
 Users = NDArray[np.bool_]
-J = TypeVar("J", bound=Joint)
 
 
 def measured_on(data: Transitions, bundle: Bundle, fold_weights: Sequence[Sequence[float]]) -> Measure:
@@ -84,9 +82,7 @@ class Rotation(Measure):
 
     def fit(self, policy: Part, source: Source | None = None, among: Users | None = None) -> Fitted:
         """As in `Measure`."""
-        return self._each(
-            "fit", lambda at, of, part, users, _: at.fit(part, of, users), fitted.pool, policy, source, among
-        )
+        return self._each("fit", lambda at, of, part, users, _: at.fit(part, of, users), policy, source, among)
 
     def fit_second(self, policy: Part, among: Users | None = None) -> Fitted | None:
         """As in `Measure`."""
@@ -96,14 +92,13 @@ class Rotation(Measure):
             assert found is not None
             return found
 
-        return None if self.counted else self._each("second", one, fitted.pool, policy, None, among)
+        return None if self.counted else self._each("second", one, policy, None, among)
 
     def doubly_robust(self, policy: Part, source: Source, propensity: Array, among: Users | None = None) -> Robust:
         """As in `Measure`."""
         return self._each(
             "dr",
             lambda at, of, part, users, given: at.doubly_robust(part, of, given, users),
-            doubly_robust.pool,
             policy,
             source,
             among,
@@ -115,7 +110,6 @@ class Rotation(Measure):
         return self._each(
             "mis",
             lambda at, of, part, users, given: at.marginal(part, of, given, users),
-            marginalised.pool,
             policy,
             source,
             among,
@@ -127,7 +121,6 @@ class Rotation(Measure):
         return self._each(
             "steps",
             lambda at, of, part, _, given: at.residuals(part, of, given),
-            lambda parts, folds, everyone: Joint(**pooled(parts, folds, everyone)),
             policy,
             source,
             None,
@@ -139,7 +132,6 @@ class Rotation(Measure):
         return self._each(
             "paths",
             lambda at, _, part, __, given: at.path_bias(part, given, days),
-            lambda parts, folds, everyone: Joint(**pooled(parts, folds, everyone)),
             policy,
             None,
             None,
@@ -150,13 +142,9 @@ class Rotation(Measure):
         """As in `Measure`."""
         return [self.pool(list(each)) for each in zip(*(at.constants(actions, days) for at in self.parts), strict=True)]
 
-    def pool(self, fits: Sequence[Fitted]) -> Fitted:
+    def pool(self, parts: Sequence[J]) -> J:
         """One estimate from that of every fold."""
-        return fitted.pool(fits, self._shares(None), self._everyone)
-
-    def pool_joint(self, parts: Sequence[Joint]) -> Joint:
-        """As in `Measure`."""
-        return Joint(**pooled(parts, self._shares(None), self._everyone))
+        return pool(parts, self._shares(None), self._everyone)
 
     def propensity(self) -> Array:
         """As in `Measure`: in each fold by a model of the other folds."""
@@ -189,7 +177,6 @@ class Rotation(Measure):
         self,
         kind: str,
         one: Callable[[Measure, Source, Part, Users | None, Array], J],
-        pool: Callable[[list[J], list[UserFold], Everyone], J],
         policy: Part,
         source: Source | None,
         among: Users | None,

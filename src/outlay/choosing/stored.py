@@ -25,7 +25,6 @@ from outlay.choosing.folds import fold_shares
 from outlay.choosing.measure import Measure
 from outlay.choosing.reserve import known_reserves, largest_costs
 from outlay.choosing.run import Run
-from outlay.choosing.window import window_of
 from outlay.core.campaign import Campaign
 from outlay.core.errors import FolderError, InfeasibleError
 from outlay.core.files import new_folder, read_manifest, write_manifest
@@ -36,6 +35,7 @@ from outlay.estimators.certificate import OWN
 from outlay.estimators.day_effects import MOST_ROWS
 from outlay.estimators.fitted import Fitted
 from outlay.estimators.frontier import Points, pooled, shown
+from outlay.estimators.windowed import window_of
 
 AGAIN = "Train again with --method frontier."
 MANIFEST = ("heads", "imitation_threshold", "data_hash", "seed", "check", "window", "no_curve")
@@ -82,7 +82,7 @@ class StoredFrontier:
         scale: `[m]` one unit of violation of each limit.
         allowances: what widens every interval; empty in a run of an older version.
         manifest: heads, imitation_threshold, data_hash, seed, check; own: budget of the mixture that the run serves;
-            window: the days that `points` are about (`window.py`); no_curve: why there are no budgets.
+            window: the days that `points` are about (`windowed.py`); no_curve: why there are no budgets.
     """
 
     folder: Path

@@ -20,14 +20,15 @@ from numpy.typing import NDArray
 
 from outlay.bundles.decide import Bundle
 from outlay.choosing.measure import CHUNK_ROWS, Measure
-from outlay.choosing.window import window_of
 from outlay.comparing.true_values import Acts, TrueValues
 from outlay.core.campaign import Campaign
 from outlay.core.looking_back import LagFields
 from outlay.core.target import Target
 from outlay.core.transitions import CERTIFY, SELECT, Transitions
-from outlay.estimators.fitted import Fitted, combine
+from outlay.estimators.fitted import Fitted
+from outlay.estimators.joint import combine
 from outlay.estimators.observed import observe
+from outlay.estimators.windowed import window_of
 from outlay.evaluating.constants import constants_of
 
 BISECTIONS = 60  # of the interval of λ

@@ -14,7 +14,7 @@ from outlay.comparing.seeds import SeedOutcome, Seeds
 from outlay.core.campaign import Campaign
 from outlay.core.target import Target
 from outlay.estimators.clusters import Clusters
-from outlay.estimators.fitted import combine
+from outlay.estimators.joint import combine
 from outlay.estimators.units import estimates, objective
 
 

@@ -222,6 +222,11 @@ class Transitions:
         users["split"] = split
         return replace(self, users=users, folds=of, draw=draw)
 
+    def siblings(self) -> list[Transitions]:
+        """All folds of the log, this one among them; itself where there are none."""
+        draw = self.draw
+        return [self] if draw is None else [self.fold(number, self.folds, draw) for number in range(self.folds)]
+
     def with_fields(self, names: Collection[str]) -> Transitions:
         """The same log with some of its categorical fields only; their codes are held in memory.
 

@@ -9,7 +9,7 @@ wrong, and nothing that rests on it should be acted on.
 
 Where states are not counted, fitted evaluation also needs Q to lie in its basis, and its values for decisions that the
 log hardly ever made are extrapolated without a warning. There the totals are compared with what the propensities give
-for single steps (`weighted_residuals.py`), and that comparison must be precise enough to object: its error may be 2%
+for single steps (`doubly_robust.py`), and that comparison must be precise enough to object: its error may be 2%
 of the value or 1.5 times the error that the fitted evaluation claims, whichever is more. Otherwise nothing was checked,
 which does not count as a pass. (In randomised logs of rich states it was 0.5 to 0.7 times; where an old policy leaves 4
 % to chance, 2 to 4 times, however many users there are.)
@@ -113,7 +113,7 @@ def agree(
     Args:
         fitted: the fitted evaluation.
         others: by estimator: the estimates of the same policy, and why not to rely on each of its targets.
-        steps: the totals by single steps less the fitted ones (`weighted_residuals.py`), which have to confirm them;
+        steps: the totals by single steps less the fitted ones (`doubly_robust.py`), which have to confirm them;
             None if they need not.
         vague: why the fitted evaluation is only a guess, if it shows that itself.
         assume_less: the estimators among the others that assume less than the fitted evaluation.

@@ -3,7 +3,7 @@
     U_lj = x_lj + above_lj       P(truth_lj ≤ U_lj for all policies l and budgets j) ≥ 1 − α        (costs, ≤ form)
     certified  ⇔  Σ α_l U_lj ≤ limit_j for all j        P(some mixture of any limits is certified and over) ≤ α
 
-above_lj is k·se_lj, and more where the error is skewed (`ops/skewed.py`). Where no U_lj is broken, no mixture of them
+above_lj is k·se_lj, and more where the error is skewed (`Spread`). Where no U_lj is broken, no mixture of them
 is, however α was chosen and however often one looked again. Gains over the old policy are a family of their own:
 g_l − below_l, with another k', all lie below the true gains with probability 1 − α.
 
@@ -12,7 +12,7 @@ every mixture the weaker of its two bounds counts (`weaker.py`).
 
 A bound of the mixture with its own, smaller standard error would not be covered by this family; it is not used.
 
-Source: sup-t bands as in `ops/simultaneous.py`; that they carry over to mixtures is ours.
+Source: sup-t bands as in `ops/intervals.py`; that they carry over to mixtures is ours.
 """
 
 from __future__ import annotations
@@ -32,9 +32,7 @@ from outlay.estimators.certificate import LIKELY, Bounds, Certificate, issue
 from outlay.estimators.frontier import Points
 from outlay.estimators.units import objective
 from outlay.estimators.weaker import above_second
-from outlay.ops.intervals import interval, quantile
-from outlay.ops.simultaneous import critical_value
-from outlay.ops.skewed import Spread
+from outlay.ops.intervals import Spread, critical_value, interval, quantile
 
 Array = NDArray[np.float64]
 

@@ -3,7 +3,7 @@
     certified  ⇔  x_j + above_j ≤ limit_j  for every budget j          P(certified and some budget over) ≤ α
 
 above_j is z_{1−α}·se_j if the error is normal, and more if few events or few users make it. If they are too few to show
-how large an event may be, and the campaign file does not state it, there is no bound (`ops/skewed.py`).
+how large an event may be, and the campaign file does not state it, there is no bound (`ops/intervals.py`).
 
 All budgets are one verdict and need no correction for their number: a mixture that is over breaks one budget at least,
 and to be certified it must pass that budget's own test, which a truth beyond the limit passes with probability at most
@@ -35,8 +35,7 @@ from numpy.typing import ArrayLike, NDArray
 from outlay.core.campaign import Campaign
 from outlay.core.reasons import Reason, ReasonKind
 from outlay.estimators.weaker import above_second
-from outlay.ops.intervals import quantile
-from outlay.ops.skewed import FEWEST, Spread
+from outlay.ops.intervals import FEWEST, Spread, quantile
 
 CONDITIONS = (
     "the features say enough about a user",

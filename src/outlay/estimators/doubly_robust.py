@@ -15,8 +15,25 @@ V̂ adds there belongs to the influence of the users that V̂ was fitted to.
 Weights are never clipped: a clipped weight is biased, and no biased number may enter a certificate. If weights are
 heavy-tailed the intervals miss too often; `cautions` says so.
 
-Source: Jiang & Li (2016) and Thomas & Brunskill (2016) for the estimator; Chernozhukov et al. (2018) for cross-fitting.
-The closed tail and its error: ours.
+Single steps say how far the fitted values err along the policy, in the states of the log:
+
+    D_h = mean over rows of ρ r       r = x + V_{h−1}(s') − Q_h(s, a),   ρ = π(a) / p(a) of the one step
+    D(k) = D_1 + … + D_k              of the total of k days
+
+Every row that has a next row, or days enough after it, is a start, so far more rows go the policy's way for one step
+than users do for days on end, and no ratios are multiplied. If the propensities are right and Q is, D is 0 but for
+noise. It is not where the basis cannot hold Q and the rows that decide it lie elsewhere than the policy's: a linear
+basis is then wrong by as much in the states of the log, and says nothing of it. The error of D,
+
+    ψ_u = U Σ_{t∈u} (ρ_t/n − dᵀφ_t) r_t        d = (Σ φφᵀ)⁻¹ Σ φ ρ/n
+
+is large where few rows are like those that the policy makes. So it is a measure of overlap, in the unit of the value,
+for states that are not counted. Where they are, and p depends on them alone, ρ lies in the basis and D is 0 always.
+What the fitted values err by in states that the log hardly has is not seen.
+
+Source: Jiang & Li (2016) and Thomas & Brunskill (2016) for the estimator; Chernozhukov et al. (2018) for cross-fitting;
+Robins, Rotnitzky & Zhao (1994) for one step; Kallus & Uehara (2020) for weighted Bellman residuals. The closed tail and
+its error, and single steps as a test of a basis and a measure of overlap: ours.
 """
 
 from __future__ import annotations
@@ -30,14 +47,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from outlay.core.target import Target
+from outlay.estimators.basis import Array, Basis
+from outlay.estimators.clusters import by_cluster
+from outlay.estimators.fitted import Sample
 from outlay.estimators.importance import NO_PROPENSITIES, few_users, row_ratios
-from outlay.estimators.joint import Everyone, Joint, UserFold, certain, joined, mixed, pooled, withheld
-from outlay.estimators.linear.basis import Array, Basis
-from outlay.estimators.linear.cells import PolicyMoves
-from outlay.estimators.linear.regression import Need, Stage
-from outlay.estimators.linear.sample import Sample
+from outlay.estimators.joint import Joint, certain, joined, withheld
 from outlay.estimators.panel import Index, Panel
 from outlay.estimators.path_sums import FoldValues, WeightedPaths
+from outlay.estimators.recursion import Need, forward, future_values
+from outlay.estimators.regression import PolicyMoves, Stage
 from outlay.estimators.windowed import over_window
 from outlay.ops.hashing import uniform
 from outlay.ops.importance import row_weights
@@ -52,18 +70,7 @@ class Robust(Joint):
     """Doubly robust values of one policy or mixture, with the targets of `Fitted`.
 
     `mass` is each user's weight at the end of the k days; of discounted values the discounted mean of the weights.
-
-    Attributes:
-        covered: `[T]` users whose k days the log shows (`Panel.covers`); of discounted values, all.
     """
-
-    covered: NDArray[np.int64]
-
-    @property
-    def matched(self) -> NDArray[np.float64]:
-        """`[T]` share of those with a weight above 0: after k days; of discounted values, after one row at least."""
-        share: NDArray[np.float64] = (self.mass > 0).sum(axis=0) / np.maximum(self.covered, 1)
-        return share
 
     @property
     def tail(self) -> NDArray[np.float64]:
@@ -79,16 +86,6 @@ class Robust(Joint):
             or (f"one user has {tail:.1%} of the weight; at most {MOST:.0%} may" if tail > MOST else None)
             for ess, tail in zip(self.ess, self.tail, strict=True)
         ]
-
-
-def combine(parts: Sequence[Robust], weights: NDArray[np.float64]) -> Robust:
-    """The sticky mixture of members estimated on the same users: per member, then per user."""
-    return Robust(**mixed(parts, weights), covered=parts[0].covered)
-
-
-def pool(parts: Sequence[Robust], folds: Sequence[UserFold], everyone: Everyone) -> Robust:
-    """The weighted mean of estimates from users that have nobody in common (`joint.pooled`)."""
-    return Robust(**pooled(parts, folds, everyone), covered=np.sum([part.covered for part in parts], axis=0))
 
 
 def fold_of(panel: Panel, folds: int) -> Index:
@@ -171,6 +168,60 @@ class DoublyRobust:
             members,
         )
 
+    def single_steps(
+        self, policy: NDArray[Any] | None, propensity: NDArray[np.floating], *, days: Sequence[int]
+    ) -> Joint:
+        """Return D of the totals `reward@k`, `cost@k` of a policy: the totals by the propensities less the fitted ones.
+
+        Args:
+            policy: as `Panel.follow` takes it: `[n]`, `[n, K]`, or None, whose D is 0.
+            propensity: `[n]` of the logged action.
+            days: horizons k that the log shows (`Panel.covers`).
+
+        Returns:
+            A joint; `mass` `[U, T]` are the weights of each user's rows.
+
+        Raises:
+            LogError: if the policy is not allowed, or a propensity of a row with a choice is missing or outside (0, 1].
+        """
+        sample, panel, basis, horizons = self._whole, self.panel, self.basis, sorted(set(days))
+        target, ratio = row_ratios(panel, policy, propensity)
+        assert ratio is not None  # propensities were given
+        moves, T = PolicyMoves.of(panel, sample.log, target), len(panel.names)
+        stages = sample.stages(moves, range(1, max(horizons, default=0) + 1), self.least_rows)
+        ahead = forward(basis, moves, stages, T)
+        value, errors = np.zeros(T), np.zeros((panel.num_users, T))
+        values: list[Array] = []
+        influences: list[Array] = []
+        for h, stage in enumerate(stages, start=1):
+            place = np.full(len(moves.logged), -1)
+            place[stage.cells] = np.arange(len(stage.cells))
+            rows = np.flatnonzero(place[moves.cells.of] >= 0)
+            cell = place[moves.cells.of[rows]]
+            weight = ratio[rows] / max(1, len(rows))
+            by_cell: Array = np.bincount(cell, weight, len(stage.cells))[:, None].astype(np.float64)
+            dual = stage.reg.solver.solve_transposed(basis.project(stage.logged, by_cell))
+            both = basis.evaluate(stage.logged, np.hstack([ahead.theta[h - 1], dual]))
+            fitted = both[:, :-1] - future_values(stage, ahead.values, h)
+            residual = panel.outcome[rows] - fitted[cell]
+            value = value + weight @ residual
+            slope = (weight - both[cell, -1]) * stage.inflation[cell]
+            user = panel.user[rows]
+            errors = errors + np.stack([np.bincount(user, slope * r, panel.num_users) for r in residual.T], axis=1)
+            if h in horizons:
+                values.append(value)
+                influences.append(panel.num_users * errors)
+        names = tuple(str(Target(name, k)) for k in horizons for name in panel.names)
+        mass = np.bincount(panel.user, ratio, panel.num_users)[:, None]
+        return Joint(
+            targets=names,
+            value=np.concatenate([np.zeros(0), *values]),
+            influence=by_cluster(np.hstack([np.zeros((panel.num_users, 0)), *influences]), panel.clusters),
+            mass=np.repeat(mass, len(names), axis=1),
+            withheld=(None,) * len(names),
+            clusters=panel.clusters,
+        )
+
     @cached_property
     def _whole(self) -> Sample:
         return Sample.of(self.panel, self.basis)
@@ -212,12 +263,10 @@ class DoublyRobust:
             influence=self.panel.num_users * own,
             mass=np.repeat(part.mass[:, None], len(value), axis=1),
             withheld=(None,) * len(value),
-            covered=_covered(part, len(value)),
         )
 
     def _withheld(self, part: WeightedPaths, reason: str) -> Robust:
-        names = self._names(part)
-        return Robust(**withheld(names, self.panel.num_users, reason), covered=_covered(part, len(names)))
+        return Robust(**withheld(self._names(part), self.panel.num_users, reason))
 
     def _joined(self, parts: list[Robust], members: NDArray[np.bool_]) -> Robust:
         """The discounted part and the totals, and the decisions between them where they are known."""
@@ -231,11 +280,6 @@ class DoublyRobust:
         for place, (target, value) in enumerate(known.items(), start=1):
             one = vars(certain(target, value, self.panel.num_users))
             one["mass"] = members[:, None].astype(np.float64)
-            parts.insert(place, Robust(**one, covered=parts[0].covered[:1]))
-        fields = joined(parts, self.panel.clusters)
-        whole = Robust(**fields, covered=np.concatenate([part.covered for part in parts]))
+            parts.insert(place, Robust(**one))
+        whole = Robust(**joined(parts, self.panel.clusters))
         return over_window(whole, (*self.panel.names, "decisions"), self.window)
-
-
-def _covered(part: WeightedPaths, outcomes: int) -> NDArray[np.int64]:
-    return np.full(outcomes, part.covered)

@@ -10,7 +10,7 @@ dᵀφ_t is the marginal ratio (of the policy's visits to the log's): with count
 Totals of k days, from first rows, go by the horizon that is left (`recursion.py`). They are of all users, as discounted
 values are: a user whose window ends earlier goes on as users in the same states do. Where no user's window covers k
 days, the total would come from the model alone, and is withheld. Rows of all users are used. Sums run over cells of
-alike rows (`cells.py`), and what no policy changes is computed once for all policies.
+alike rows (`regression.py`), and what no policy changes is computed once for all policies.
 
 Truncated rows take part only where their future does not matter: γ = 0, or the log covers the h days after them.
 
@@ -25,8 +25,8 @@ influence function; MacKinnon & White (1985) for HC2. The k-day recursion and it
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -34,14 +34,127 @@ import numpy as np
 from numpy.typing import NDArray
 
 from outlay.core.target import Target
-from outlay.estimators.joint import Everyone, Joint, UserFold, certain, joined, mixed, pooled, withheld
-from outlay.estimators.linear.basis import Array, Basis
-from outlay.estimators.linear.cells import PolicyMoves
-from outlay.estimators.linear.recursion import Backward, adjoint, backward, forward, solve
-from outlay.estimators.linear.regression import Need, Regression, Stage
-from outlay.estimators.linear.sample import NOTHING_FOLLOWS, UNSTABLE, Sample
+from outlay.estimators.basis import Array, Basis
+from outlay.estimators.joint import Joint, certain, joined, withheld
 from outlay.estimators.panel import Panel
+from outlay.estimators.recursion import Backward, Need, adjoint, backward, forward, solve
+from outlay.estimators.regression import LogCells, PolicyMoves, Regression, Stage, regress
 from outlay.estimators.windowed import over_window
+
+IMPOSSIBLE = 0.1  # how far, in ranges of the outcome, a value may lie beyond what outcomes can add up to
+UNSTABLE = "the fitted value lies outside what the outcomes can add up to: the system is unstable"
+NOTHING_FOLLOWS = "no row has a next row or a terminal end, so the log does not show what follows a decision"
+
+
+@dataclass(frozen=True)
+class Sample:
+    """Usable rows and the regressions over them, each computed once.
+
+    Attributes:
+        panel: all rows.
+        basis: over the same rows.
+        log: the cells of all rows, counted over the usable ones.
+        outcome: `[n, T]` reward, costs, and 1 per decision where policies differ in that.
+        usable: `[n]` bool; None: every row.
+    """
+
+    panel: Panel
+    basis: Basis
+    log: LogCells
+    outcome: Array
+    usable: NDArray[np.bool_] | None = None
+
+    @classmethod
+    def of(cls, panel: Panel, basis: Basis) -> Sample:
+        """Every row of a panel."""
+        outcome = panel.outcome if panel.data.steady else np.column_stack([panel.outcome, ~panel.forced])
+        return cls(panel, basis, LogCells.of(panel, basis.alike), np.asfortranarray(outcome))
+
+    def only(self, users: NDArray[np.bool_]) -> Sample:
+        """The rows of some users `[U]`."""
+        usable = users[self.panel.user]
+        log = replace(self.log, cells=self.log.cells.counting(usable))
+        return Sample(self.panel, self.basis, log, self.outcome, usable)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """`[T]` of the outcomes."""
+        return self.panel.names if self.panel.data.steady else (*self.panel.names, "decisions")
+
+    def regression(self, left: int | None) -> Regression:
+        """Return the regression of values with `left` days left; None: of discounted values."""
+        usable = self._usable(left)
+        key = _number(usable)
+        if key not in self._regressions:
+            self._regressions[key] = regress(self.panel, self.basis, self.log.cells, self._sums, usable)
+        return self._regressions[key]
+
+    def stages(self, moves: PolicyMoves, lefts: Iterable[int | None], least_rows: int) -> list[Stage]:
+        """A policy's moves, as these rows count them, in the regression of each of `lefts`."""
+        counted = moves if self.usable is None else replace(moves, cells=moves.cells.counting(self.usable))
+        known: dict[int, Stage] = {}
+        stages = []
+        for left in lefts:
+            key = _number(self._usable(left))
+            if key not in known:
+                known[key] = Stage.of(self.regression(left), self.basis, counted, least_rows)
+            stages.append(known[key])
+        return stages
+
+    def _usable(self, left: int | None) -> NDArray[np.bool_]:
+        """`[B]` the cells whose rows say what `left` more days bring; None: what is discounted."""
+        log = self.log
+        usable: NDArray[np.bool_] = ~log.open | (self.panel.discount == 0 if left is None else log.left >= left)
+        return usable & (log.cells.count > 0)
+
+    def errors(self, moves: PolicyMoves, back: Backward, k: int) -> Array:
+        """Return `[U, T']` what the usable rows of each user add to the error of value k of `back`."""
+        rows = slice(None) if self.usable is None else self.usable
+        user, of, slope = self.panel.user[rows], moves.cells.of[rows], back.slope[:, k]
+        slopes, offsets = slope[of], np.ascontiguousarray(back.offset[:, k].T)
+        sums = [
+            np.bincount(user, slopes * x[rows] + offset[of], self.panel.num_users)
+            for x, offset in zip(self.outcome.T, offsets, strict=False)  # totals leave `decisions` out
+        ]
+        return np.stack(sums, axis=1)
+
+    def possible(self, value: Array, rows_at_most: int) -> NDArray[np.bool_]:
+        """Return `[T']` whether the outcomes of at most `rows_at_most` rows can add up to a value, with some slack."""
+        return possible(value, self._range, rows_at_most)
+
+    @cached_property
+    def _range(self) -> Array:
+        return range_of(self.outcome)
+
+    @cached_property
+    def _sums(self) -> Array:
+        """`[B, T]` outcomes, summed over the usable rows of each cell of the log."""
+        cells, usable = self.log.cells, slice(None) if self.usable is None else self.usable
+        of = cells.of[usable]
+        return np.stack([np.bincount(of, x[usable], len(cells.rows)) for x in self.outcome.T], axis=1)
+
+    @cached_property
+    def _regressions(self) -> dict[int, Regression]:
+        return {}
+
+
+def range_of(outcome: Array) -> Array:
+    """`[2, T]` the least and the most that a row of outcomes `[n, T]` can bring, or no row."""
+    return np.stack([np.minimum(outcome.min(axis=0), 0), np.maximum(outcome.max(axis=0), 0)])
+
+
+def possible(value: Array, bounds: Array, rows_at_most: int) -> NDArray[np.bool_]:
+    """Return `[T']` whether at most `rows_at_most` rows can add up to a value, each within `bounds` `[2, T]`."""
+    low, high = bounds[:, : len(value)]
+    slack = IMPOSSIBLE * (high - low) + 1e-9
+    each = value / rows_at_most
+    inside: NDArray[np.bool_] = (each >= low - slack) & (each <= high + slack)
+    return inside
+
+
+def _number(usable: NDArray[np.bool_]) -> int:
+    """Which set of usable cells it is: they only shrink as the horizon grows, so their number says it."""
+    return int(usable.sum())
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,23 +175,18 @@ class Fitted(Joint):
     daily: NDArray[np.float64]
 
 
-def combine(fitted: Sequence[Fitted], weights: NDArray[np.float64]) -> Fitted:
-    """The sticky mixture of policies fitted on the same users, with weights `[k]` ≥ 0."""
-    used = [(w, part) for w, part in zip(weights, fitted, strict=True) if w != 0]
-    return Fitted(
-        **mixed(fitted, weights),
-        unsupported=np.asarray(sum(w * part.unsupported for w, part in used)),
-        daily=np.asarray(sum(w * part.daily for w, part in used)),
-    )
+def sure(target: str, value: float, panel: Panel) -> Fitted:
+    """A quantity that is known without a log."""
+    fields = vars(certain(target, value, panel.num_users))
+    return Fitted(**fields, unsupported=np.zeros(1), daily=np.empty((0, len(panel.names))))
 
 
-def pool(parts: Sequence[Fitted], folds: Sequence[UserFold], everyone: Everyone) -> Fitted:
-    """The weighted mean of estimates from users that have nobody in common (`joint.pooled`)."""
-    shared = list(zip(parts, folds, strict=True))
+def not_shown(targets: Sequence[str], panel: Panel, days: int) -> Fitted:
+    """Totals of this many days, which the log shows for nobody, so that they would come from the model alone."""
     return Fitted(
-        **pooled(parts, folds, everyone),
-        unsupported=np.asarray(sum(fold.share * part.unsupported for part, fold in shared)),
-        daily=np.asarray(sum(fold.share * part.daily for part, fold in shared)),
+        **withheld(tuple(targets), panel.num_users, f"no user's window covers {days} days"),
+        unsupported=np.ones(len(targets)),
+        daily=np.empty((0, len(panel.names))),
     )
 
 
@@ -182,21 +290,12 @@ class Evaluator:
         return totals, daily
 
     def _not_shown(self, days: int) -> Fitted:
-        """Totals of this many days, which the log shows for nobody, so that they would come from the model alone."""
         names = (*self.panel.names, *(["decisions"] if days == self.window else []))
-        targets = tuple(str(Target(name, days)) for name in names)
-        return Fitted(
-            **withheld(targets, self.panel.num_users, f"no user's window covers {days} days"),
-            unsupported=np.ones(len(targets)),
-            daily=np.empty((0, len(self.panel.names))),
-        )
+        return not_shown([str(Target(name, days)) for name in names], self.panel, days)
 
     def _certain(self, target: str, value: float) -> list[Fitted]:
         """Decisions, where every policy makes one a day; else they are estimated with the outcomes."""
-        if not self.panel.data.steady:
-            return []
-        known = certain(target, value, self.panel.num_users)
-        return [Fitted(**vars(known), unsupported=np.zeros(1), daily=np.empty((0, len(self.panel.names))))]
+        return [sure(target, value, self.panel)] if self.panel.data.steady else []
 
     def _result(
         self,
@@ -225,17 +324,17 @@ class Evaluator:
         value, need = share @ first, back.needs[k]
         errors = self.sample.errors(moves, back, k)
         shared = need.reason(self.support) if reg.usable.any() else NOTHING_FOLLOWS
-        reasons = tuple(shared or (None if ok else UNSTABLE) for ok in self.sample.possible(value, rows_at_most))
-        gone = np.array([reason is not None for reason in reasons])
-        return Fitted(
+        whole = Fitted(
             targets=names,
-            value=np.where(gone, np.nan, value),
-            influence=np.where(gone, np.nan, users * (share[:, None] * (first - value) + errors)),
+            value=value,
+            influence=users * (share[:, None] * (first - value) + errors),
             mass=np.repeat(np.bincount(user, back.visits[:, k][of], users)[:, None], len(names), axis=1),
-            withheld=reasons,
+            withheld=(None,) * len(names),
             unsupported=np.full(len(names), need.share),
             daily=np.empty((0, len(self.panel.names))),
         )
+        fits = self.sample.possible(value, rows_at_most)
+        return whole.without([shared or (None if ok else UNSTABLE) for ok in fits])
 
 
 def _share(members: NDArray[np.bool_]) -> Array:

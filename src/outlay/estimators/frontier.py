@@ -24,10 +24,8 @@ from outlay.estimators.certificate import margins
 from outlay.estimators.joint import Joint
 from outlay.estimators.reach import Reach
 from outlay.estimators.units import objective
-from outlay.ops.intervals import degrees
+from outlay.ops.intervals import Spread, critical_value, degrees
 from outlay.ops.mixture_lp import MixtureSolution, solve_mixture
-from outlay.ops.simultaneous import critical_value
-from outlay.ops.skewed import Spread
 
 Array = NDArray[np.float64]
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from outlay.core.errors import LogError
 from outlay.core.target import Target
 from outlay.estimators.clusters import by_cluster
-from outlay.estimators.joint import Joint, joined, mixed, withheld
+from outlay.estimators.joint import Joint, joined, withheld
 from outlay.estimators.panel import Panel, TargetPolicy
 from outlay.ops.importance import path_weights, per_decision, ratios, self_normalised
 from outlay.ops.intervals import ratio as quotient
@@ -42,13 +42,23 @@ class Weighted(Joint):
 
     Attributes:
         covered: `[T]` users whose k days the log shows (`Panel.covers`): the others do not count.
-        matched: `[T]` share of those whose logged path is the policy's (or some member's) for all k days.
         clipped: `[T]` share of the positive weights (of users and days) at which the clip bound.
     """
 
     covered: NDArray[np.int64]
-    matched: NDArray[np.float64]
     clipped: NDArray[np.float64]
+
+    @property
+    def matched(self) -> NDArray[np.float64]:
+        """`[T]` share of the covered whose logged path is the policy's (or some member's) for all k days."""
+        share: NDArray[np.float64] = (self.mass > 0).sum(axis=0) / np.maximum(self.covered, 1)
+        return share
+
+    @classmethod
+    def further(cls, parts: Sequence[Self], weights: Sequence[float], *, apart: bool) -> dict[str, Any]:
+        """As in Joint; users are counted, not weighted."""
+        found = super().further(parts, weights, apart=apart)
+        return {**found, "covered": sum(part.covered for part in parts) if apart else parts[0].covered}
 
     def cautions(self) -> list[str | None]:
         """Return `[T]` why not to rely on a number, or None.
@@ -108,19 +118,6 @@ def weigh(
     return _joined([_total(panel, ratio, k, kind, clip) for k in horizons], panel)
 
 
-def combine(parts: Sequence[Weighted], weights: NDArray[np.float64]) -> Weighted:
-    """The sticky mixture of members weighed on the same users."""
-    fields = mixed(parts, weights)
-    used = [(part, w) for part, w in zip(parts, weights, strict=True) if w != 0]
-    covered = used[0][0].covered
-    return Weighted(
-        **fields,
-        covered=covered,
-        matched=(fields["mass"] > 0).sum(axis=0) / np.maximum(covered, 1),
-        clipped=np.asarray(sum(w * part.clipped for part, w in used)),
-    )
-
-
 def _total(panel: Panel, ratio: NDArray[np.float64], days: int, kind: Kind, clip: float) -> Weighted:
     covers = panel.covers(days)
     count = int(covers.sum())
@@ -130,9 +127,8 @@ def _total(panel: Panel, ratio: NDArray[np.float64], days: int, kind: Kind, clip
     outcome = panel.by_day(panel.outcome, days, 0.0)[covers]
     mass = np.zeros((panel.num_users, len(panel.names)))
     mass[covers] = weights[:, -1:]
-    matched = float((weights[:, -1] > 0).mean())
     clipped = float(bound.sum() / max(1, (weights > 0).sum()))
-    if matched == 0:
+    if not (weights[:, -1] > 0).any():
         result = _withheld(panel, [days], f"no user's logged path is the policy's for {days} days")
         return Weighted(**{**vars(result), "clipped": np.full(len(panel.names), clipped)})
     if kind == "plain":
@@ -151,7 +147,6 @@ def _total(panel: Panel, ratio: NDArray[np.float64], days: int, kind: Kind, clip
         mass=mass,
         withheld=(None,) * T,
         covered=np.full(T, count),
-        matched=np.full(T, matched),
         clipped=np.full(T, clipped),
     )
 
@@ -161,7 +156,6 @@ def _withheld(panel: Panel, horizons: Sequence[int], reason: str) -> Weighted:
     return Weighted(
         **withheld(names, panel.num_users, reason),
         covered=np.repeat([panel.covers(k).sum() for k in horizons], len(panel.names)),
-        matched=np.zeros(len(names)),
         clipped=np.zeros(len(names)),
     )
 
@@ -170,7 +164,6 @@ def _joined(parts: Sequence[Weighted], panel: Panel) -> Weighted:
     return Weighted(
         **joined(parts, panel.clusters),
         covered=np.concatenate([part.covered for part in parts]),
-        matched=np.concatenate([part.matched for part in parts]),
         clipped=np.concatenate([part.clipped for part in parts]),
     )
 

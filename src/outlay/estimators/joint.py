@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
-from typing import Any, Self
+from typing import Any, NotRequired, Self, TypedDict, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,8 +16,9 @@ from numpy.typing import NDArray
 from outlay.core.estimate import Estimate
 from outlay.estimators.clusters import Clusters, by_cluster, freedom
 from outlay.ops.importance import effective_size
-from outlay.ops.intervals import interval, std_error
-from outlay.ops.skewed import MOST_SKEW, skewness
+from outlay.ops.intervals import MOST_SKEW, interval, skewness, std_error
+
+J = TypeVar("J", bound="Joint")
 
 
 @dataclass(frozen=True)
@@ -105,11 +106,10 @@ class Joint:
             factor: `[T']`.
         """
         place, times = np.asarray(columns, np.intp), np.asarray(factor, np.float64)
-        known = {"targets", "value", "influence", "mass", "withheld", "clusters"}
         own = {
-            each.name: getattr(self, each.name)[place]
-            for each in fields(self)
-            if each.name not in known and np.shape(getattr(self, each.name)) == (len(self.targets),)
+            name: getattr(self, name)[place]
+            for name in self.own_fields()
+            if np.shape(getattr(self, name)) == (len(self.targets),)
         }
         return replace(
             self,
@@ -120,6 +120,23 @@ class Joint:
             withheld=tuple(self.withheld[i] for i in place),
             **own,
         )
+
+    @classmethod
+    def own_fields(cls) -> list[str]:
+        """Return the names of the fields that only this kind of estimate has."""
+        known = {each.name for each in fields(Joint)}
+        return [each.name for each in fields(cls) if each.name not in known]
+
+    @classmethod
+    def further(cls, parts: Sequence[Self], weights: Sequence[float], *, apart: bool) -> dict[str, Any]:  # noqa: ARG003
+        """Return `own_fields` of a mixture of parts: weighted sums.
+
+        Args:
+            parts: estimates.
+            weights: of each.
+            apart: whether each part is of other users (`pool`); else all are of the same (`combine`).
+        """
+        return {name: _weighted(name, parts, weights) for name in cls.own_fields()}
 
     def minus(self, other: Joint) -> Joint:
         """Return the paired difference to another policy on the same users, for the targets that both have.
@@ -187,7 +204,18 @@ def _of_error(error: float, skew: float) -> str | None:
     return None
 
 
-def joined(parts: Sequence[Joint], clusters: Clusters | None) -> dict[str, Any]:
+class JointFields(TypedDict):
+    """The fields of a Joint, for a class that has more of them."""
+
+    targets: tuple[str, ...]
+    value: NDArray[np.float64]
+    influence: NDArray[np.float64]
+    mass: NDArray[Any]
+    withheld: tuple[str | None, ...]
+    clusters: NotRequired[Clusters | None]
+
+
+def joined(parts: Sequence[Joint], clusters: Clusters | None) -> JointFields:
     """The fields of several estimates of one policy, made from the same users, side by side.
 
     Args:
@@ -209,7 +237,7 @@ def certain(target: str, value: float, users: int) -> Joint:
     return Joint((target,), np.array([value]), np.zeros((users, 1)), np.ones((users, 1)), (None,))
 
 
-def withheld(targets: tuple[str, ...], users: int, reason: str) -> dict[str, Any]:
+def withheld(targets: tuple[str, ...], users: int, reason: str) -> JointFields:
     """The fields of quantities for which there is no number."""
     T = len(targets)
     return {
@@ -256,8 +284,8 @@ class Everyone:
         return users if self.clusters is None else np.unique(self.clusters.index[users])
 
 
-def pooled(parts: Sequence[Joint], folds: Sequence[UserFold], everyone: Everyone) -> dict[str, Any]:
-    """The fields of the weighted mean of estimates from users that have nobody in common.
+def pool(parts: Sequence[J], folds: Sequence[UserFold], everyone: Everyone) -> J:
+    """Return the weighted mean of estimates from users that have nobody in common.
 
     It is about a policy that may differ from fold to fold, as in cross-validation: Σ share · value, with one influence
     for each cluster of everyone.
@@ -267,27 +295,25 @@ def pooled(parts: Sequence[Joint], folds: Sequence[UserFold], everyone: Everyone
         folds: the users of each part. Users in none have no influence.
         everyone: all users, who need not all be in a fold.
     """
-    first, count = parts[0], everyone.independent
+    first, count, shares = parts[0], everyone.independent, [fold.share for fold in folds]
     influence, mass = (np.zeros((size, len(first.targets))) for size in (count, everyone.count))
     for part, fold in zip(parts, folds, strict=True):
         places = everyone.places(fold.users)
         influence[places] = part.influence * (fold.share * count / max(1, len(places)))
         mass[fold.users] = part.mass
-    return {
-        "targets": first.targets,
-        "value": sum(fold.share * part.value for part, fold in zip(parts, folds, strict=True)),
-        "influence": influence,
-        "mass": mass,
-        "withheld": tuple(
-            next((reason for reason in reasons if reason is not None), None)
-            for reasons in zip(*(part.withheld for part in parts), strict=True)
-        ),
-        "clusters": everyone.clusters,
-    }
+    return replace(
+        first,
+        value=_weighted("value", parts, shares),
+        influence=influence,
+        mass=mass,
+        withheld=_first_reasons(parts),
+        clusters=everyone.clusters,
+        **first.further(parts, shares, apart=True),
+    )
 
 
-def mixed(parts: Sequence[Joint], weights: NDArray[np.float64]) -> dict[str, Any]:
-    """The fields of the sticky mixture of `parts`, made from the same users, with weights `[k]` ≥ 0.
+def combine(parts: Sequence[J], weights: NDArray[np.float64]) -> J:
+    """Return the sticky mixture of `parts`, made from the same users, with weights `[k]` ≥ 0.
 
     A part with weight 0 does not count, whatever is withheld in it; a target withheld in any other part is withheld.
 
@@ -296,17 +322,25 @@ def mixed(parts: Sequence[Joint], weights: NDArray[np.float64]) -> dict[str, Any
     """
     if len({(part.targets, len(part.influence)) for part in parts}) != 1 or len(parts) != len(weights):
         raise ValueError("only estimates of the same targets from the same users can be mixed, one weight each.")
-    used = [(part, float(weight)) for part, weight in zip(parts, weights, strict=True) if weight != 0]
+    shares = [float(weight) for weight in weights if weight != 0]
+    used = [part for part, weight in zip(parts, weights, strict=True) if weight != 0]
     if not used:
         raise ValueError("all weights are 0; a mixture needs at least one member.")
-    return {
-        "targets": parts[0].targets,
-        "value": sum(weight * part.value for part, weight in used),
-        "influence": sum(weight * part.influence for part, weight in used),
-        "mass": sum(weight * part.mass for part, weight in used),
-        "withheld": tuple(
-            next((reason for reason in reasons if reason is not None), None)
-            for reasons in zip(*(part.withheld for part, _ in used), strict=True)
-        ),
-        "clusters": parts[0].clusters,
-    }
+    return replace(
+        used[0],
+        **{name: _weighted(name, used, shares) for name in ("value", "influence", "mass")},
+        withheld=_first_reasons(used),
+        **used[0].further(used, shares, apart=False),
+    )
+
+
+def _weighted(name: str, parts: Sequence[Joint], weights: Sequence[float]) -> Any:
+    return sum(weight * getattr(part, name) for weight, part in zip(weights, parts, strict=True))
+
+
+def _first_reasons(parts: Sequence[Joint]) -> tuple[str | None, ...]:
+    """`[T]` why a target is withheld in one of the parts, or None."""
+    return tuple(
+        next((reason for reason in reasons if reason is not None), None)
+        for reasons in zip(*(part.withheld for part in parts), strict=True)
+    )

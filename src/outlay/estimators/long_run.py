@@ -18,7 +18,7 @@ import numpy as np
 
 from outlay.core.target import Target
 from outlay.core.transitions import LEARN
-from outlay.estimators.linear.basis import Array
+from outlay.estimators.basis import Array
 from outlay.estimators.panel import Panel
 from outlay.estimators.row_features import hinges, plain_features, standardised
 

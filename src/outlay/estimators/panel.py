@@ -10,7 +10,7 @@ policy is one of D distributions over the K actions in each row:
 
 The first K distributions give one action each, so for a deterministic policy the kind is the action. Rows in which a
 policy does the same share a distribution, so that rows that are alike for it can be counted together
-(`linear/cells.py`).
+(`regression.py`).
 """
 
 from __future__ import annotations

@@ -12,12 +12,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from outlay.estimators.linear.basis import Array, StateActions
-from outlay.estimators.linear.cells import PolicyMoves
-from outlay.estimators.linear.recursion import Discounted, adjoint, forward, solve
-from outlay.estimators.linear.regression import Need, Stage, supported
-from outlay.estimators.linear.sample import NOTHING_FOLLOWS, UNSTABLE, Sample
+from outlay.estimators.basis import Array, StateActions
+from outlay.estimators.fitted import NOTHING_FOLLOWS, UNSTABLE, Sample
 from outlay.estimators.panel import Index, Panel
+from outlay.estimators.recursion import Discounted, Need, adjoint, forward, solve
+from outlay.estimators.regression import PolicyMoves, Stage, supported
 
 
 @dataclass(frozen=True)

@@ -32,7 +32,7 @@ from outlay.core.target import Target
 from outlay.core.transitions import Transitions
 from outlay.estimators.joint import Joint
 from outlay.estimators.units import days_counted, objective
-from outlay.ops.skewed import FEWEST
+from outlay.ops.intervals import FEWEST
 
 Array = NDArray[np.float64]
 

@@ -10,7 +10,7 @@ regression of day d runs over the rows of d after which the log shows day t, and
 mass that arrives in a row after which nothing is known is carried on by the rows that g makes its like. This assumes
 that of users alike in g, those whose window ends and those whose window goes on would do the same (ignorable
 censoring; `markov.py` tests whether it matters when a user joined), and that there are users alike in g among those
-who go on (`late_joiners.py`; where not, the number is withheld).
+who go on (`windowed.py`; where not, the number is withheld).
 
 ρ = π(a) / p(a) of one step; g has the features of the row and of the user's earlier days (`row_features.py`), the
 policy's action there, and the features times its amount, since a cost jumps where the policy's action does. Λ weighs as
@@ -43,16 +43,14 @@ from numpy.typing import NDArray
 from scipy.linalg import cho_factor, cho_solve
 
 from outlay.core.target import Target
-from outlay.estimators.fitted import Fitted
+from outlay.estimators.basis import Array
+from outlay.estimators.fitted import UNSTABLE, Fitted, not_shown, possible, range_of, sure
 from outlay.estimators.importance import row_ratios
-from outlay.estimators.joint import certain, joined, withheld
-from outlay.estimators.late_joiners import unlike, why_not
-from outlay.estimators.linear.basis import Array
-from outlay.estimators.linear.sample import IMPOSSIBLE, UNSTABLE
+from outlay.estimators.joint import joined
 from outlay.estimators.long_run import LONG_RUN
 from outlay.estimators.panel import Index, Panel, TargetPolicy
 from outlay.estimators.row_features import before, standardised
-from outlay.estimators.windowed import discounted_weights, over_window
+from outlay.estimators.windowed import discounted_weights, over_window, unlike, why_unlike
 from outlay.ops.importance import effective_size
 
 RIDGE = 5.0  # weight of the prior of each standardised feature, in effective rows
@@ -192,8 +190,8 @@ class Sequential:
         parts += [self._not_shown(k) for k in horizons if k not in covered_days]
         if panel.data.steady:
             parts += [
-                self._certain("decisions", 1.0),
-                self._certain(str(Target("decisions", self.window)), self.window),
+                sure("decisions", 1.0, panel),
+                sure(str(Target("decisions", self.window)), self.window, panel),
             ]
         whole = Fitted(
             **joined(parts, panel.clusters),
@@ -290,25 +288,23 @@ class Sequential:
         """Return the sums of the first k days with `weights` `[k]`, for the first outcomes, `names`."""
         k, T = len(weights), len(names)
         value = means.value[:T, :k] @ weights
-        low, high = self._range[0][:T], self._range[1][:T]
-        slack = IMPOSSIBLE * (high - low) + 1e-9
-        possible = (value / rows_at_most >= low - slack) & (value / rows_at_most <= high + slack)
         lost = (
             f"after {means.shown} days none of these users was given what the policy gives" if k > means.shown else None
         )
         mass = means.mass[:, :k].sum(axis=1)
         few = HARDLY_ANY if min(effective_size(mass), means.reached[k - 1]) < FEWEST else None
-        reason = never[0] if never else lost or few or why_not(means.unlike[:k])
-        reasons = tuple(reason or (None if ok else UNSTABLE) for ok in possible)
-        gone = np.array([reason is not None for reason in reasons])
-        return Fitted(
+        reason = never[0] if never else lost or few or why_unlike(means.unlike[:k])
+        whole = Fitted(
             targets=tuple(names),
-            value=np.where(gone, np.nan, value),
-            influence=np.where(gone, np.nan, means.influence[:, :T, :k] @ weights),
+            value=value,
+            influence=means.influence[:, :T, :k] @ weights,
             mass=np.repeat(mass[:, None], T, axis=1),
-            withheld=reasons,
+            withheld=(None,) * T,
             unsupported=np.full(T, never[1] if never else means.extrapolated[:k].mean()),
             daily=np.empty((0, len(self.panel.names))),
+        )
+        return whole.without(
+            [reason or (None if ok else UNSTABLE) for ok in possible(value, self._range, rows_at_most)]
         )
 
     def _long_run(self, means: Days, users: NDArray[np.bool_], never: tuple[str, float] | None) -> Fitted:
@@ -320,7 +316,7 @@ class Sequential:
         told = slice(1, 1 + days)
         own = np.where(users, (start - base) * len(users) / users.sum(), 0.0)
         lost = f"after {means.shown} days none of these users was given what the policy gives"
-        reason = never[0] if never else lost if days > means.shown else why_not(means.unlike[told])
+        reason = never[0] if never else lost if days > means.shown else why_unlike(means.unlike[told])
         return Fitted(
             targets=(LONG_RUN,),
             value=np.array([np.nan if reason else base + means.value[-1, told].mean()]),
@@ -335,17 +331,7 @@ class Sequential:
         """Return withheld totals of a number of days that no user's log covers."""
         names = self._names if days == self.window else self.panel.names
         targets = tuple(str(Target(name, days)) for name in names)
-        if days == self.window:
-            targets = (*names, *targets)
-        return Fitted(
-            **withheld(targets, self.panel.num_users, f"no user's window covers {days} days"),
-            unsupported=np.ones(len(targets)),
-            daily=np.empty((0, len(self.panel.names))),
-        )
-
-    def _certain(self, target: str, value: float) -> Fitted:
-        known = certain(target, value, self.panel.num_users)
-        return Fitted(**vars(known), unsupported=np.zeros(1), daily=np.empty((0, len(self.panel.names))))
+        return not_shown((*names, *targets) if days == self.window else targets, self.panel, days)
 
     def _never(self, target: TargetPolicy, members: NDArray[np.bool_]) -> tuple[str, float] | None:
         """Return a message and a share if the policy takes an action that these users never had; otherwise None."""
@@ -377,13 +363,12 @@ class Sequential:
         return np.hstack(columns, dtype=np.float64)
 
     @cached_property
-    def _range(self) -> tuple[Array, Array]:
-        """Smallest and largest outcomes `[T]` of a day; a day without a row has 0."""
-        return np.minimum(self._outcome.min(axis=0), 0), np.maximum(self._outcome.max(axis=0), 0)
+    def _range(self) -> Array:
+        return range_of(self._outcome)
 
     @cached_property
     def _unlike(self) -> Callable[[bytes, int], Array]:
-        """By users and days (`late_joiners.py`); the same for every policy."""
+        """By users and days (`windowed.py`); the same for every policy."""
         return lru_cache(maxsize=4)(
             lambda users, days: unlike(self.panel, self.features, np.frombuffer(users, np.bool_), days)
         )

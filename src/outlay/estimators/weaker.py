@@ -24,8 +24,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from outlay.core.estimate import Estimate
-from outlay.ops.intervals import degrees, student
-from outlay.ops.skewed import Spread
+from outlay.ops.intervals import Spread, degrees, student
 
 Array = NDArray[np.float64]
 

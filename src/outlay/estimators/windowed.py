@@ -1,4 +1,4 @@
-"""Means over a window of the log in place of discounted means, if the log cannot support those.
+"""Claims about a user's first days, where the log cannot carry discounted means: which days, of whom, what lies beyond.
 
     discounted    (1−γ) Σ_t γ^t x_t          the days after the log count γ^k of all, and are extrapolated
     over k days   (1/k) Σ_{t<k} x_t          by the recursion over the days left; nothing beyond the log is needed
@@ -6,23 +6,128 @@
 Both weigh days with weights that sum to 1, so that all that follows — limits per decision, margins, mixtures, bounds —
 is the same in either: budgets compare Σ c with limit · Σ decisions, whatever the weights of the days.
 
-Source: ours.
+    days = window_of(data)         # None, or k
+    claims_window(data)            # None, or a Window with the sentence that pages show
+
+Means over days take users whose window ends before the others' into account by users like them whose days the log goes
+on to show (`sequential.py`). That needs such users. At every day, rows after which nothing is known are told from rows
+after which something is, by the line in their features that does it best:
+
+    e(f)      least squares of "goes on" on features f and a constant, from every other user, for the users between
+    unlike    an ending row whose e(f) is below that of all but `FEW` of the rows that go on
+
+Of all users, the share of those whose window ended in such a row is summed over days. Where gaps between rows are
+long, a user may have several rows after which nothing is known: only the first of them counts. New users of whom none
+has as many days as old users is what this is to see, where some feature tells new from old.
+
+Source: overlap (positivity) of censoring as in Robins & Rotnitzky (1992); the measure, and all else, is ours.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TypeVar
+from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
+from outlay.core.campaign import Campaign
 from outlay.core.target import Target
-from outlay.estimators.joint import Joint
-from outlay.estimators.linear.basis import Array
+from outlay.core.transitions import CERTIFY, SELECT, Transitions
+from outlay.estimators.joint import J
+from outlay.estimators.panel import Panel
 
+LEAST_ROWS = 4  # for each state and action: with fewer most are thin, and counts say nothing
+COVERED = 0.5  # of the users who joined late, whose windows cover the days that claims are about
 LITTLE = 0.05  # of the discounted weight: what may lie beyond the days that the log shows
+Array = NDArray[np.float64]
+FEW = 0.01  # of the rows that go on: so many may be unlike all others
+MOST_UNLIKE = 0.05  # of the users: as much may rest on users who are not like them
+RIDGE = 1.0  # rows, in features of spread 1
 
-J = TypeVar("J", bound=Joint)
+
+@dataclass(frozen=True)
+class Window:
+    """What claims are about where the log cannot carry discounted values.
+
+    Attributes:
+        days: k.
+        beyond: share γ^k of the discounted weight that lies after them.
+        words: sentences that say so.
+    """
+
+    days: int
+    beyond: float
+    words: str
+
+
+def window_of(data: Transitions) -> int | None:
+    """The days k that claims are about where the log cannot carry discounted values; None where it can.
+
+    It can where states are counted: a fixed point of counts is a fixed point of the log. Between features it is
+    extrapolated: nothing holds the values of the days after the log to those that were seen. There k is as many days as
+    hold all but `LITTLE` of the discounted weight, or as the log shows, if these are fewer: those that the windows of
+    half the users cover who joined after its first day, if more than `LITTLE` of all did. Claims are about all users
+    (`estimators/sequential.py`), and users who joined late may be of a kind of their own. Without a tail (discount 0,
+    or every path ends in a terminal row) there is nothing to extrapolate.
+    """
+    discount = data.campaign.meta.discount
+    if discount == 0 or all(counted(data, split) for split in (SELECT, CERTIFY)):
+        return None
+    if not ((np.asarray(data.next_row) < 0) & ~np.asarray(data.terminal)).any():
+        return None
+    windows = np.sort(np.asarray(data.users["window"], np.int64))[::-1]
+    late = windows[windows < windows[0]]
+    shown = late if len(late) > LITTLE * len(windows) else windows[:1]
+    covered = int(shown[int(np.ceil(COVERED * len(shown))) - 1])
+    return max(1, min(covered, int(np.ceil(np.log(LITTLE) / np.log(discount)))))
+
+
+def counted(data: Transitions, split: int) -> bool:
+    """Whether the states of a split are few, and each met often enough that its rows can speak for it.
+
+    Of a fold: whether they are so in all folds, which are then measured alike.
+    """
+    return all(_counted(view, split) for view in data.siblings())
+
+
+def _counted(data: Transitions, split: int) -> bool:
+    if data.states is None or data.state is None:
+        return False
+    rows = data.rows_of(split)
+    met = len(np.unique(np.asarray(data.state[rows])))
+    return len(rows) >= LEAST_ROWS * met * data.num_actions
+
+
+def claimed(campaign: Campaign, days: int | None) -> int | None:
+    """The days that a certificate is about; None where those are all days, or the horizon of budgets per user."""
+    return days if all(budget.per == "decision" for budget in campaign.budgets) else None
+
+
+def claims_window(data: Transitions) -> Window | None:
+    """Return the days that claims are about, with the sentence that pages show; None where values are discounted."""
+    days, campaign = window_of(data), data.campaign
+    if days is None:
+        return None
+    beyond = campaign.meta.discount**days
+    least, most = (np.asarray(bound) for bound in (data.outcome.min(axis=0), data.outcome.max(axis=0)))
+    names = (campaign.reward_label, *(budget.name for budget in campaign.budgets))
+    seen = ", ".join(f"{name} {low:g} to {high:g}" for name, low, high in zip(names, least, most, strict=True))
+    span = "first day" if days == 1 else f"first {days} days"
+    what = "Claims" if claimed(campaign, days) else "Means per day and per decision"
+    late = float((windows < windows.max()).mean()) if len(windows := np.asarray(data.users["window"])) else 0.0
+    joined = (
+        f" They are of all users, {late:.0%} of whom joined after the log's first day: the mean over all rows of the "
+        "log is another figure, in which these have fewer rows."
+        if late > LITTLE
+        else ""
+    )
+    words = (
+        f"{what} are about a user's {span} in the log, each weighing the same: the states are too many to count, and "
+        f"what comes after is not claimed. {100 * beyond:.2g}% of the discounted weight (discount "
+        f"{campaign.meta.discount:g}) lies there, where the log gives no more than the range of a row ({seen}).{joined}"
+    )
+    return Window(days, beyond, words)
 
 
 def over_window(joint: J, names: Sequence[str], days: int | None) -> J:
@@ -78,3 +183,47 @@ def room(daily: Array, least: Array, most: Array, days: int, discount: float) ->
         f"By what a day can bring it lies between {low[0]:.4g} and {high[0]:.4g} for the reward: take the means over "
         "those days, a longer log or a shorter discount"
     )
+
+
+def unlike(panel: Panel, features: NDArray[np.floating], members: NDArray[np.bool_], days: int) -> Array:
+    """Share `[days]` of members `[U]` whose window ended before each day, and who were unlike all who went on."""
+    ended, until = np.zeros(days), panel.known_until(days)
+    short = np.flatnonzero((until < days) & members[panel.user])
+    short = short[np.unique(panel.user[short], return_index=True)[1]]  # the first row of each user
+    for day in np.unique(panel.day[short]):
+        ends = short[panel.day[short] == day]
+        rows = np.flatnonzero((panel.day == day) & (until >= days) & members[panel.user])
+        odd = _odd(features[ends], features[rows], panel.user[ends] % 2, panel.user[rows] % 2)
+        ended += np.bincount(until[ends[odd]], minlength=days)[:days]
+    share: Array = ended.cumsum() / max(1, members.sum())
+    return share
+
+
+def why_unlike(unlike: Array) -> str | None:
+    """Return why sums over some days are not given: users who joined late are unlike all who did not; or None."""
+    worst = float(unlike.max(initial=0.0))
+    if worst <= MOST_UNLIKE:
+        return None
+    return (
+        f"{worst:.0%} of the users joined so late that the log ends before these days, and their features are unlike "
+        f"those of all users whose days it shows (at most {MOST_UNLIKE:.0%} may be): take fewer days, or a longer log"
+    )
+
+
+def _odd(
+    ends: NDArray[np.floating], goes: NDArray[np.floating], ends_half: NDArray[np.intp], goes_half: NDArray[np.intp]
+) -> NDArray[np.bool_]:
+    """`[e]` which of the ending rows `[e, p]` are unlike the rows that go on `[g, p]`; halves tell each other."""
+    odd = np.ones(len(ends), np.bool_)
+    for half in (0, 1):
+        mine, here, there = ends_half == half, goes[goes_half == half], goes[goes_half != half]
+        if not len(here) or not len(there):
+            continue
+        told = np.concatenate([ends[~mine], there]).astype(np.float64)
+        centre = told.mean(axis=0)
+        told -= centre
+        gram = told.T @ told + RIDGE * np.eye(told.shape[1])
+        line = np.linalg.solve(gram, told[len(told) - len(there) :].sum(axis=0))
+        least = np.quantile((here - centre) @ line, FEW, method="lower")
+        odd[mine] = (ends[mine] - centre) @ line < least - 1e-9 * (1 + abs(least))
+    return odd

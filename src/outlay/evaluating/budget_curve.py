@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from outlay.choosing.window import Window
 from outlay.core.campaign import BudgetLimit
 from outlay.estimators.certificate import CONDITION, Certificate
+from outlay.estimators.windowed import Window
 from outlay.evaluating.verdict import Verdict
 
 

@@ -42,7 +42,6 @@ from outlay.choosing.measure import Measure
 from outlay.choosing.rotation import measured_on
 from outlay.choosing.run import Run
 from outlay.choosing.stored import POINTS, StoredFrontier
-from outlay.choosing.window import claimed
 from outlay.core.campaign import Campaign
 from outlay.core.errors import FolderError
 from outlay.core.estimate import Estimate
@@ -53,11 +52,12 @@ from outlay.core.transitions import Transitions
 from outlay.estimators.allowances import Allowances
 from outlay.estimators.band import Band
 from outlay.estimators.certificate import OWN, Certificate
-from outlay.estimators.fitted import Fitted, combine
+from outlay.estimators.fitted import Fitted
 from outlay.estimators.frontier import Points, needed
-from outlay.estimators.joint import Joint, mixed
+from outlay.estimators.joint import Joint, combine
 from outlay.estimators.reach import Reach, largest
 from outlay.estimators.units import missing, needed_days, objective
+from outlay.estimators.windowed import claimed
 from outlay.evaluating.checks import agreement_of
 
 BAND = "band.npz"
@@ -295,9 +295,9 @@ def _curve(stored: StoredFrontier, data: Transitions, campaign: Campaign, report
 
     def assuming_less_of_them() -> Iterator[Joint]:
         for by_fold in shares:
-            yield at.pool_joint(
+            yield at.pool(
                 [
-                    Joint(**mixed([policy.second for policy in fold], share / share.sum()))
+                    combine([policy.second for policy in fold], share / share.sum())
                     for fold, share in zip(folds, by_fold, strict=True)
                 ]
             )

@@ -10,20 +10,19 @@ from numpy.typing import NDArray
 from outlay.choosing.allowances import allowances_of
 from outlay.choosing.estimates import assuming_less
 from outlay.choosing.measure import Measure
-from outlay.choosing.window import claimed
 from outlay.core.campaign import Campaign
 from outlay.core.target import Target
 from outlay.core.transitions import SELECT, Transitions
 from outlay.estimators.allowances import ends
 from outlay.estimators.certificate import LIKELY
-from outlay.estimators.fitted import Fitted, combine
-from outlay.estimators.joint import Joint, mixed
+from outlay.estimators.fitted import Fitted
+from outlay.estimators.joint import Joint, combine
 from outlay.estimators.reach import Reach, largest
 from outlay.estimators.units import coordinates, decisions, displayed, needed_days
 from outlay.estimators.weaker import above_second
-from outlay.ops.intervals import quantile, std_error
+from outlay.estimators.windowed import claimed
+from outlay.ops.intervals import Spread, quantile, std_error
 from outlay.ops.mixture_lp import FEASIBLE, solve_mixture
-from outlay.ops.skewed import Spread
 
 
 @dataclass(frozen=True)
@@ -199,7 +198,7 @@ def beside_constants(
         days, parts = needed_days(campaign), zip(given, fits, strict=True)
         seconds = [assuming_less(at, part, fit, propensity, days) or fit for part, fit in parts]
         mine, own, _ = coordinates(second, campaign)
-        theirs, other, _ = coordinates(Joint(**mixed(seconds, found.weights)), campaign)
+        theirs, other, _ = coordinates(combine(seconds, found.weights), campaign)
         ahead, error = mine[0] - theirs[0], std_error(own[:, 0] - other[:, 0])
         below = [ahead - float(above_second(less, error, quantile(level))) for level in (confidence, LIKELY)]
         bounds = [float(np.minimum(*each)) for each in zip(bounds, below, strict=True)]

@@ -19,7 +19,6 @@ from numpy.typing import NDArray
 from outlay.bundles.write import BundleSpec
 from outlay.choosing.folds import views
 from outlay.choosing.stored import AGAIN, StoredFrontier
-from outlay.choosing.window import claims_window, window_of
 from outlay.core.campaign import Campaign
 from outlay.core.errors import FolderError, InfeasibleError
 from outlay.core.progress import Progress
@@ -29,6 +28,7 @@ from outlay.core.wording import advised
 from outlay.estimators.allowances import ends
 from outlay.estimators.frontier import Points, shown
 from outlay.estimators.units import objective
+from outlay.estimators.windowed import claims_window, window_of
 from outlay.evaluating.budget_curve import BudgetCurve, CurveBand, CurveMember, CurvePoint, OldPolicy, SinglePolicy
 from outlay.evaluating.certify import Certified
 from outlay.ops.intervals import interval

@@ -16,7 +16,6 @@ from outlay.choosing.evaluated_policy import OLD, EvaluatedPolicy, mixture_of
 from outlay.choosing.measure import Measure
 from outlay.choosing.run import Run
 from outlay.choosing.stored import stored_curve
-from outlay.choosing.window import claims_window
 from outlay.core.campaign import Campaign
 from outlay.core.estimate import Estimate
 from outlay.core.progress import Progress, within
@@ -29,6 +28,7 @@ from outlay.estimators.importance import Weighted
 from outlay.estimators.joint import Joint
 from outlay.estimators.observed import observe, of_some
 from outlay.estimators.units import objective
+from outlay.estimators.windowed import claims_window
 from outlay.evaluating.certify import About, certify_alone, certify_frontier, figures_of
 from outlay.evaluating.checks import Checks
 from outlay.evaluating.constants import Constants, beside_constants, constants_of

@@ -10,7 +10,6 @@ from typing import Any, Literal
 from pydantic import TypeAdapter, ValidationError
 
 from outlay.choosing.run import ESTIMATES
-from outlay.choosing.window import Window
 from outlay.core.campaign import Campaign
 from outlay.core.errors import FolderError
 from outlay.core.estimate import Estimate
@@ -20,6 +19,7 @@ from outlay.estimators.certificate import CONDITION, Certificate
 from outlay.estimators.day_effects import DayEffects
 from outlay.estimators.path_bias import PathBias
 from outlay.estimators.sensitivity import Sensitivity
+from outlay.estimators.windowed import Window
 from outlay.evaluating.checks import Checks
 from outlay.evaluating.diagnostics import ActionShare, DayMeans, MatchingPaths, SegmentOverlap
 from outlay.evaluating.first_days import FirstDays

@@ -28,8 +28,7 @@ from outlay.choosing.stored import StoredFrontier
 from outlay.core.errors import FolderError, OutlayError
 from outlay.core.files import check_replaceable, new_file, write_json
 from outlay.core.progress import Progress, silent, within
-from outlay.estimators.fitted import combine
-from outlay.estimators.joint import Joint, mixed
+from outlay.estimators.joint import combine
 from outlay.estimators.units import needed_days
 from outlay.evaluating.budget_curve import BudgetCurve, ExportedBundle
 from outlay.evaluating.certify import Certified, certified
@@ -164,7 +163,7 @@ def _exported(mixtures: BudgetMixtures, budget: float, folder: Path, known: Cert
         fitted,
         campaign,
         certificate.confidence,
-        second=Joint(**mixed(seconds, mixture.weights)),
+        second=combine(seconds, mixture.weights),
         propensity=propensity,
         reach=measure.reach(mixture.parts, mixture.weights),
     )

@@ -15,10 +15,10 @@ from outlay.bundles.write import write_bundle
 from outlay.choosing.candidates import RunContext, bundle_spec, shown
 from outlay.choosing.choose import Selection
 from outlay.choosing.stored import StoredFrontier
-from outlay.choosing.window import window_of
 from outlay.core.campaign import Campaign
 from outlay.core.files import write_manifest
 from outlay.estimators.units import objective
+from outlay.estimators.windowed import window_of
 
 
 def record(context: RunContext, chosen: Selection, course: Sequence[dict[str, Any]], content: dict[str, Any]) -> None:

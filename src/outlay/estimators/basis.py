@@ -26,7 +26,6 @@ from scipy.sparse.linalg import splu
 
 Array = NDArray[np.float64]
 Matrix = Any  # Array, or csc_array [P, P]
-
 BLOCK_ROWS = 4096  # rows widened to float64 at a time: few enough to stay in the processor's cache
 RIDGE = 1e-9  # relative: decides only directions in which the rows do not vary at all
 

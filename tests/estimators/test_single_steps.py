@@ -6,10 +6,9 @@ from logs_in_memory import Array, World, fit, ragged, transitions
 from numpy.typing import NDArray
 
 from outlay.core.transitions import CERTIFY, Transitions
-from outlay.estimators.linear.basis import Basis, CountedBasis, FeatureBasis
-from outlay.estimators.linear.sample import Sample
+from outlay.estimators.basis import Basis, CountedBasis, FeatureBasis
+from outlay.estimators.doubly_robust import DoublyRobust
 from outlay.estimators.panel import Panel
-from outlay.estimators.weighted_residuals import weighted_residuals
 
 
 def one_hot(panel: Panel, states: int = 3) -> FeatureBasis:
@@ -36,7 +35,7 @@ def test_four_rows_worked_by_hand() -> None:
     basis = FeatureBasis(np.zeros((4, 0), np.float32), 2)
     assert panel.propensity is not None
     always = np.ones(4, np.intp)
-    found = weighted_residuals(Sample.of(panel, basis), always, panel.propensity, days=(1,))
+    found = DoublyRobust(panel, basis).single_steps(always, panel.propensity, days=(1,))
     assert found.targets == ("reward@1", "cost@1")
     assert found.value == pytest.approx([-3.125, 0.0], abs=1e-6)
     assert fit(panel, basis, always, days=(1,)).value[3] == pytest.approx(10 / 3)
@@ -82,7 +81,7 @@ def test_gaps_ends_and_forced_rows_agree_with_longhand_loops(seed: int) -> None:
     policy = np.array([0, 1, 1])[np.asarray(panel.state)]
     assert panel.propensity is not None
     for basis in (one_hot(panel), CountedBasis(np.asarray(panel.state), 3, 2)):
-        found = weighted_residuals(Sample.of(panel, basis), policy, panel.propensity, days=(1, 2, 5))
+        found = DoublyRobust(panel, basis).single_steps(policy, panel.propensity, days=(1, 2, 5))
         for k in (1, 2, 5):
             assert found.value[found.column(f"reward@{k}")] == pytest.approx(
                 longhand(panel, basis, policy, k), abs=1e-6
@@ -95,7 +94,7 @@ def test_nothing_is_left_where_the_basis_tells_the_states_and_the_propensities_d
     assert panel.propensity is not None
     drawn = np.array([[0.2, 0.8], [0.5, 0.5], [0.9, 0.1]])[np.asarray(panel.state)]
     for policy in (drawn, np.ones(len(panel), np.intp), None):
-        found = weighted_residuals(Sample.of(panel, one_hot(panel)), policy, panel.propensity, days=(1, 3))
+        found = DoublyRobust(panel, one_hot(panel)).single_steps(policy, panel.propensity, days=(1, 3))
         assert found.value == pytest.approx(np.zeros(4), abs=1e-6)
         assert found.std_error == pytest.approx(np.zeros(4), abs=1e-6)
 
@@ -111,7 +110,7 @@ def test_it_says_what_a_poor_basis_is_wrong_by_and_its_intervals_hold() -> None:
         panel = Panel.of(world.log(400, 1, np.random.default_rng(seed)), CERTIFY)
         basis, taken = FeatureBasis(np.zeros((len(panel), 0), np.float32), 2), policy[np.asarray(panel.state)]
         assert panel.propensity is not None
-        found = weighted_residuals(Sample.of(panel, basis), taken, panel.propensity, days=(1,))
+        found = DoublyRobust(panel, basis).single_steps(taken, panel.propensity, days=(1,))
         off.append((found.value[0] - bias) / found.std_error[0])
     assert abs(bias) > 0.02
     assert abs(np.mean(off)) < 4 / np.sqrt(logs)

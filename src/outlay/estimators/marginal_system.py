@@ -21,7 +21,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from outlay.estimators.linear.basis import (
+from outlay.estimators.basis import (
     Array,
     Basis,
     CountedBasis,

@@ -21,9 +21,54 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from outlay.estimators.linear.basis import Array, Basis, Solver
-from outlay.estimators.linear.cells import PolicyMoves
-from outlay.estimators.linear.regression import Need, Stage
+from outlay.estimators.basis import Array, Basis, Solver
+from outlay.estimators.panel import Index
+from outlay.estimators.regression import PolicyMoves, Stage
+
+
+class Need:
+    """How many of a policy's paths meet a thin pair, by action; a path met later counts γ^t.
+
+    A path that meets one is worth the state-free mean from there on, so the share bounds the part of the value that the
+    log does not support: visits after that are not counted again.
+    """
+
+    def __init__(self, actions: Array) -> None:
+        self._values = actions
+        self._paths = np.zeros(len(actions))
+        self._never = np.zeros(len(actions), np.bool_)
+
+    def add(self, stage: Stage, points: Index, mass: Array) -> None:
+        """Visits with `mass` `[…]` arrive at `points` `[…]`, where the policy acts."""
+        place, pair = stage.moves.expand(points)
+        thin = stage.thin[pair]
+        place, pair = place[thin], pair[thin]
+        paths = np.bincount(stage.taken.actions[pair], mass[place] * stage.moves.chance[pair], len(self._paths))
+        self._paths += paths
+        self._never |= (paths > 0) & ~stage.reg.seen
+
+    def arrive(self, stage: Stage, mass: Array) -> None:
+        """Add visits with mass `[Q]`, one number for every point."""
+        points = np.flatnonzero(mass)
+        self.add(stage, points, mass[points])
+
+    @property
+    def share(self) -> float:
+        """Share of the policy's paths, at most 1."""
+        return min(1.0, float(self._paths.sum()))
+
+    def reason(self, support: float) -> str | None:
+        """Return why no number can be given, or None."""
+        if self._never.any():
+            action = self._values[int(np.argmax(self._paths * self._never))]
+            return f"the policy gives {action:g}, which these users were never given in a row that can be used"
+        if self.share <= support:
+            return None
+        action = self._values[int(np.argmax(self._paths))]
+        return (
+            f"{self.share:.1%} of the policy's paths meet states in which these users were hardly ever given what it "
+            f"gives (most often {action:g}); at most {support:.1%} may"
+        )
 
 
 @dataclass(frozen=True)

@@ -1,14 +1,19 @@
-"""Cells: alike rows together, no two that differ; and a panel told by its cells alone."""
+"""Cells of alike rows, and samples of them: the same sums as row by row."""
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
-from logs_in_memory import ragged
+from logs_in_memory import World, ragged
 
-from outlay.core.transitions import CERTIFY
-from outlay.estimators.linear.cells import Cells, LogCells, PolicyMoves
+from outlay.core.transitions import CERTIFY, LEARN, SELECT
+from outlay.estimators.basis import Basis, CountedBasis, FeatureBasis
+from outlay.estimators.fitted import Sample
 from outlay.estimators.panel import Panel, TargetPolicy
+from outlay.estimators.path_sums import FoldValues
+from outlay.estimators.regression import Cells, LogCells, PolicyMoves
 
 RNG = np.random.default_rng(0)
 
@@ -61,3 +66,29 @@ def test_every_row_is_as_its_cell_says(counted: bool) -> None:
     for users, rows in ((moves.start, panel.start), (moves.first, panel.first)):
         assert np.array_equal(state[moves.taken.rows[users]], state[rows])
         assert np.array_equal(moves.taken.actions[users], policy[rows])
+
+
+def bases(panel: Panel) -> list[Basis]:
+    state = np.asarray(panel.state)
+    return [CountedBasis(state, 3, 2), FeatureBasis(np.eye(3, dtype=np.float32)[state], 2)]
+
+
+@pytest.mark.parametrize("drawn", [False, True])
+def test_values_from_some_users_of_a_panel_are_those_of_a_panel_of_these_users(drawn: bool) -> None:
+    for data in (World.drawn(4).log(150, 5, np.random.default_rng(1)), ragged(5, users=150)):
+        rng = np.random.default_rng(0)
+        by_state = rng.dirichlet(np.ones(2), size=3) if drawn else np.array([1, 0, 1])
+        everybody, some = Panel.of(data, CERTIFY), np.arange(150) % 3 > 0
+        users = data.users.copy()
+        users["split"] = np.where(some, SELECT, LEARN)
+        alone = Panel.of(replace(data, users=users), SELECT)
+        for mine, its in zip(bases(everybody), bases(alone), strict=True):
+            critics = []
+            for sample in (Sample.of(everybody, mine).only(some), Sample.of(alone, its)):
+                target = sample.panel.follow(by_state[np.asarray(sample.panel.state)])
+                critics.append(FoldValues.of(sample, PolicyMoves.of(sample.panel, sample.log, target), 4, least_rows=2))
+            for one, other in zip(critics[0].theta, critics[1].theta, strict=True):
+                assert one == pytest.approx(other, abs=1e-6)
+            for reg in ("inflation", "outcome"):
+                one, other = (getattr(critic.stages[2].reg, reg) for critic in critics)
+                assert one.max() == pytest.approx(other.max(), rel=1e-6)

@@ -1,20 +1,27 @@
-"""Rows that are alike, counted once: where states are counted, millions of rows form a few thousand cells.
+"""The regression behind a fitted value: alike rows counted once, which of them are usable, and which pairs are thin.
 
-    of the log         rows with the same state, action, next state and gap: alike for every policy
-    of one policy      those, split by what the policy does in the next row
+    cells of the log         rows with the same state, action, next state and gap: alike for every policy
+    cells of one policy      those, split by what the policy does in the next row
 
-Rows of a cell differ in their outcomes alone, and outcomes enter the systems by their sums. Where states are not
-counted every row is a cell of its own, and nothing is saved or lost.
+Rows of a cell differ in their outcomes alone, and outcomes enter the systems by their sums: where states are counted,
+millions of rows form a few thousand cells. Where they are not, every row is a cell of its own, and nothing is saved or
+lost.
+
+Leverage φᵀG⁻¹φ is one over the number of rows behind a pair: 1/count where states are counted, and the same idea
+between features. Above 1/`least_rows` a pair is thin and takes the state-free mean of its action.
+
+Source: Hoaglin & Welsch (1978) for leverage; the rule for thin pairs: ours.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
-from outlay.estimators.linear.basis import Array, StateActions
+from outlay.estimators.basis import Array, Basis, Matrix, Solver, StateActions
 from outlay.estimators.panel import Index, Panel, TargetPolicy
 
 LARGE = 2**26  # numbers: a table of 9 bytes for each takes less time than a sort
@@ -199,3 +206,110 @@ def _pairs(rows: Index, target: TargetPolicy) -> tuple[StateActions, Index, Arra
     entry = np.repeat((np.cumsum(size) - size)[kind] - begin[:-1], count) + np.arange(begin[-1])
     chance = target.table[distribution[entry], action[entry]]
     return StateActions(np.repeat(rows, count), action[entry]), begin, chance
+
+
+@dataclass(frozen=True)
+class Regression:
+    """The parts, shared by all policies, of regressing outcomes on φ over the usable rows.
+
+    Attributes:
+        usable: `[B]` cells of the log whose rows are used.
+        gram: `[P, P]` Σ φφᵀ, and below it the equations of the state-free coordinates.
+        outcome: `[P, T]` Σ φ xᵀ.
+        inflation: `[B]` 1/√(1 − leverage), the leverage of a row counted as one half at most; 1 where not usable.
+        seen: `[K]` actions that some usable row took.
+    """
+
+    usable: NDArray[np.bool_]
+    gram: Matrix
+    outcome: Array
+    inflation: Array
+    seen: NDArray[np.bool_]
+
+    @cached_property
+    def solver(self) -> Solver:
+        """The solver of the Gram matrix, factorised at first use."""
+        return Solver(self.gram)
+
+
+def regress(panel: Panel, basis: Basis, cells: Cells, sums: Array, usable: NDArray[np.bool_]) -> Regression:
+    """The regression over the rows of the `usable` `[B]` cells, with outcomes that sum to `sums` `[B, T]` in them."""
+    rows, count = cells.rows[usable], cells.count[usable]
+    logged = StateActions(rows, panel.action[rows])
+    # The last K equations: a state-free coordinate is the mean of φᵀθ over the rows that took the action.
+    gram = basis.regular(
+        basis.moment(logged, logged, count)
+        + basis.moment(logged.state_free, logged.state_free, count)
+        - basis.moment(logged.state_free, logged, count)
+    )
+    inflation = np.ones(len(usable))
+    inflation[usable] = 1 / np.sqrt(1 - np.minimum(basis.leverage(logged, gram), 0.5))
+    return Regression(
+        usable=usable,
+        gram=gram,
+        outcome=basis.project(logged, sums[usable]),
+        inflation=inflation,
+        seen=np.bincount(logged.actions, minlength=panel.data.num_actions) > 0,
+    )
+
+
+def supported(pairs: StateActions, reg: Regression, basis: Basis, least_rows: int) -> StateActions:
+    """Return the pairs, with those made state-free that have too few rows behind them in a regression."""
+    thin = basis.leverage(pairs, reg.gram) > (1 + 1e-6) / least_rows
+    return StateActions(np.where(thin, -1, pairs.rows), pairs.actions)
+
+
+@dataclass(frozen=True)
+class Stage:
+    """A policy's moves in one regression.
+
+    Attributes:
+        reg: the regression.
+        cells: `[c]` the cells of the policy whose rows it uses.
+        logged: `[c]` their pairs.
+        count: `[c]` their rows.
+        inflation: `[c]`.
+        gap: `[c]` as in Moves.
+        following: `[c]` as in Moves.
+        taken: `[P]` the pairs of the points; thin ones are state-free.
+        moves: of the policy.
+    """
+
+    reg: Regression
+    cells: Index
+    logged: StateActions
+    count: Array
+    inflation: Array
+    gap: NDArray[np.int64]
+    following: Index
+    taken: StateActions
+    moves: PolicyMoves
+
+    @classmethod
+    def of(cls, reg: Regression, basis: Basis, moves: PolicyMoves, least_rows: int) -> Stage:
+        """Return the stage of `moves`."""
+        cells = np.flatnonzero(reg.usable[moves.origin])
+        return cls(
+            reg=reg,
+            cells=cells,
+            logged=moves.logged[cells],
+            count=moves.cells.count[cells],
+            inflation=reg.inflation[moves.origin[cells]],
+            gap=moves.gap[cells],
+            following=moves.following[cells],
+            taken=supported(moves.taken, reg, basis, least_rows),
+            moves=moves,
+        )
+
+    @property
+    def thin(self) -> NDArray[np.bool_]:
+        """`[P]` pairs about which too little is known."""
+        return self.taken.rows < 0
+
+    def values(self, basis: Basis, theta: Array) -> Array:
+        """`[Q, T]` of the points."""
+        return self.moves.mean(basis.evaluate(self.taken, theta))
+
+    def arrivals(self, basis: Basis, mass: Array) -> Array:
+        """`[P, T]` Σ φ over what arrives at the points `[Q, T]`: the transpose of `values`."""
+        return basis.project(self.taken, self.moves.spread(mass))

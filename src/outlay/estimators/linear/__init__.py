@@ -1,1 +1,0 @@
-"""The linear systems behind fitted and reweighted values: bases, cells of alike rows, regressions, recursions."""
