@@ -156,7 +156,13 @@ def measured(panel: Panel) -> Tenth:
     return Tenth(0.1 + 1 / np.sqrt(panel.num_users))
 '''
 
-ADDED = {"learning/mixing/toy.py": RULE, "simulators/toy.py": CAMPAIGN, "estimators/toy.py": ESTIMATOR}
+ADDED = {
+    "learning/mixing/toy.py": RULE,
+    "simulators/toy.py": CAMPAIGN,
+    "estimators/toy.py": ESTIMATOR,
+    "evaluating/long_enough.py": CHECK,
+    "estimators/tenth.py": ALLOWANCE,
+}
 ROWS = {
     "learning/mixing/__init__.py": (
         '    "lp": "outlay.learning.mixing.lp",\n',
@@ -180,6 +186,25 @@ ROWS = {
     ),
 """,
     ),
+    "evaluating/checks.py": (
+        "CHECKS: dict[str, Check] = {\n",
+        """    "length": Check(
+        question="Is the log long enough?",
+        consequence="so nothing is certified",
+        find=long_enough.find,
+    ),
+""",
+    ),
+    "choosing/allowances.py": (
+        "ALLOWANCES: dict[str, Kind] = {\n",
+        """    "tenth": Kind(tenth.Tenth, lambda at: tenth.measured(at.panel)),
+""",
+    ),
+}
+IMPORTS = {
+    "choosing/estimators.py": "from outlay.estimators import toy\n",
+    "evaluating/checks.py": "from outlay.evaluating import long_enough\n",
+    "choosing/allowances.py": "from outlay.estimators import tenth\n",
 }
 
 USE = """
@@ -213,6 +238,11 @@ print(json.dumps({
     "refused": refused,
     "estimates": [e for e in evaluation["estimates"] if e["estimator"] == "toy"],
     "title": "that policies change nothing" in report,
+    "checks": evaluation["diagnostics"]["checks"],
+    "kind": evaluation["verdict"]["kind"],
+    "asked": "Is the log long enough?" in report,
+    "wide": [e for e in evaluation["estimates"] if e["estimator"] == "fqe"],
+    "bounds": [(line["value"], line["bound"]) for line in evaluation["certificate"]["budgets"]],
 }))
 """
 
@@ -229,10 +259,10 @@ def extended(tmp_path_factory: pytest.TempPathFactory) -> Path:
         text = file.read_text(encoding="utf-8")
         assert text.count(above) == 1
         file.write_text(text.replace(above, above + row), encoding="utf-8")
-    file = folder / "outlay" / "choosing" / "estimators.py"
-    text, known = file.read_text(encoding="utf-8"), "from outlay.estimators import importance"
-    assert text.count(known) == 1
-    file.write_text(text.replace(known, "from outlay.estimators import importance, toy"), encoding="utf-8")
+    for name, line in IMPORTS.items():
+        file = folder / "outlay" / name
+        text = file.read_text(encoding="utf-8")
+        file.write_text(text.replace("\nfrom outlay.", f"\n{line}from outlay.", 1), encoding="utf-8")
     return folder
 
 
@@ -268,6 +298,19 @@ def test_an_estimator_stands_in_the_evaluation_and_in_the_report(used: Any) -> N
     assert {e["target"] for e in used["estimates"]} == {"reward@1", "coupon_cost@1"}
     assert all(e["low"] < e["value"] < e["high"] for e in used["estimates"])
     assert used["title"]
+
+
+def test_a_check_that_was_not_passed_keeps_the_certificate_back_and_stands_in_the_report(used: Any) -> None:
+    found = used["checks"]["length"]
+    assert (found["ok"], found["reason"]["kind"]) == (False, "doubted")
+    assert used["kind"] == "refused"
+    assert used["asked"]
+    assert {e["caution"] for e in used["wide"]} == {"users are seen on 7 days, and 99 are wanted"}
+    assert used["bounds"] == [[None, None]]
+
+
+def test_an_allowance_widens_every_interval(used: Any) -> None:
+    assert all(e["high"] - e["low"] > 0.2 * abs(e["value"]) for e in used["wide"])
 
 
 @pytest.mark.parametrize("command", ["simulate", "train"])
