@@ -32,7 +32,7 @@ from numpy.typing import NDArray
 
 import outlay
 from outlay.bundles.reference import forward
-from outlay.core.network import NetworkArrays
+from outlay.core.arrays import NetworkArrays
 from outlay.core.progress import silent
 from outlay.core.transitions import LEARN, SELECT, Transitions
 from outlay.learning import orthogonal, trees

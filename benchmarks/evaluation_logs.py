@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from outlay.core.campaign import Campaign
 from outlay.core.cmdp import TabularCMDP
 from outlay.core.schema import Schema
-from outlay.core.transitions import CERTIFY, LEARN, SELECT, USERS, States, Transitions
+from outlay.core.transitions import CERTIFY, LEARN, SELECT, USERS, DataManifest, States, Transitions
 from outlay.ops.tabular import policy_iteration
 from outlay.simulators.catalogue import find
 from outlay.simulators.participation import Participation
@@ -106,7 +106,7 @@ class World:
         last = rows % self.days == self.days - 1
         return Transitions(
             folder=Path("memory"),
-            manifest={"steady": True, "data_hash": ""},
+            manifest=DataManifest(steady=True),
             campaign=self.campaign,
             schema=Schema((), ()),
             actions=np.arange(actions, dtype=np.float64),

@@ -28,9 +28,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from outlay.bundles.write import BundleSpec, MemberSpec, write_bundle
+from outlay.core.arrays import Dense, NetworkArrays
 from outlay.core.campaign import Campaign
 from outlay.core.machine import processors
-from outlay.core.network import Dense, NetworkArrays
 from outlay.core.schema import Categorical, Schema
 
 ACTIONS = [0.0, 1.0, 1.5, 2.0, 3.0]

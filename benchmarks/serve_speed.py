@@ -41,9 +41,9 @@ import numpy as np
 
 import serve_load
 from outlay.bundles.write import BundleSpec, MemberSpec, write_bundle
+from outlay.core.arrays import Dense, NetworkArrays
 from outlay.core.campaign import Campaign
 from outlay.core.history import History
-from outlay.core.network import Dense, NetworkArrays
 from outlay.core.schema import Categorical, Numeric, Schema
 from outlay.serve.ledger.backends import open_ledger
 from own_postgres import own_postgres

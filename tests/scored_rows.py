@@ -11,8 +11,8 @@ import pyarrow as pa
 from outlay.bundles.decide import Bundle
 from outlay.bundles.read import load_bundle
 from outlay.bundles.write import BundleSpec, MemberSpec, write_bundle
+from outlay.core.arrays import Dense, NetworkArrays
 from outlay.core.campaign import Campaign
-from outlay.core.network import Dense, NetworkArrays
 from outlay.core.schema import Categorical, Numeric, Schema
 
 

@@ -13,10 +13,10 @@ import pytest
 from outlay.bundles.decide import Bundle
 from outlay.bundles.read import load_bundle
 from outlay.bundles.write import BundleSpec, MemberSpec, write_bundle
+from outlay.core.arrays import Dense, NetworkArrays, lookup_network
+from outlay.core.bodies import StateTable
 from outlay.core.campaign import Campaign
-from outlay.core.network import Dense, NetworkArrays, lookup_network
 from outlay.core.schema import FIRST, Categorical, Numeric, Schema
-from outlay.core.state_table import StateTable
 
 SCHEMA = Schema(
     (Categorical("level", ("1", "2", "3")), Categorical("city", ("Lyon", "Ulm"))), (Numeric("spend", 10, 4),)

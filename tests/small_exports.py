@@ -12,7 +12,7 @@ import pyarrow.dataset as ds
 
 from outlay.serve.clock import Clock
 from outlay.serve.config import ServeConfig
-from outlay.serve.deciding.choice import DrawRecord, encode_draw
+from outlay.serve.deciding.decider import DrawRecord, encode_draw
 from outlay.serve.export.export import ExportResult, export_log
 from outlay.serve.ledger.caps import Caps
 from outlay.serve.ledger.ledger import Note

@@ -9,11 +9,11 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from outlay.bundles.reference import forward
+from outlay.core.arrays import NetworkArrays
 from outlay.core.campaign import Campaign
 from outlay.core.cmdp import TabularCMDP
-from outlay.core.network import NetworkArrays
 from outlay.core.schema import FIRST, Categorical, Numeric, Schema
-from outlay.core.transitions import LEARN, SELECT, USERS, States, Transitions
+from outlay.core.transitions import LEARN, SELECT, USERS, DataManifest, States, Transitions
 
 BUDGET = {"name": "cost", "cost": "cost", "at_most": 1.0}
 
@@ -74,7 +74,7 @@ def transitions(
     mask = np.ones((num_states, num_actions), np.bool_) if allowed is None else np.asarray(allowed, np.bool_)
     return Transitions(
         folder=Path("memory"),
-        manifest={"steady": steady},
+        manifest=DataManifest(steady=steady),
         campaign=campaign() if about is None else about,
         schema=Schema((Categorical("s", tuple(map(str, range(num_states)))),), (Numeric("parity", 0, 1),)),
         actions=np.arange(num_actions, dtype=np.float64),

@@ -8,9 +8,9 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
+from outlay.core.arrays import Attention, Layer, Pairs, ResponseArrays
 from outlay.core.campaign import Campaign
 from outlay.core.history import History
-from outlay.core.response import Attention, Layer, Pairs, ResponseArrays
 from outlay.core.schema import Numeric, Schema
 from small_bundles import SCHEMA
 

@@ -153,8 +153,7 @@ def test_threshold_of_the_manifest_is_kept(eligible_bundle: Bundle) -> None:
     table = users(1_000, allowed=[None] * 1_000)
     encoded = eligible_bundle.schema.encode(table)
     for i in range(2):
-        log_prob = eligible_bundle.imitation(i, encoded.codes, encoded.numbers)
-        assert log_prob is not None
+        (log_prob,) = eligible_bundle.members[i].run(["imitation"], encoded.codes, encoded.numbers)
         action = eligible_bundle.member_actions(i, encoded.codes, encoded.numbers)
         prob = np.exp(log_prob[np.arange(1_000), action] - log_prob.max(1))
         assert prob.min() >= 0.9 - 1e-6

@@ -9,12 +9,11 @@ import numpy as np
 import onnxruntime
 import pytest
 
+from outlay.bundles.decide import Member
 from outlay.bundles.graph import frontier_graph, policy_graph
-from outlay.bundles.policy import Member
 from outlay.bundles.reference import forward
-from outlay.core.network import NetworkArrays, body_network, lookup_network
-from outlay.core.state_table import StateTable
-from outlay.core.trees import LEAF, Node, joined
+from outlay.core.arrays import NetworkArrays, body_network, lookup_network
+from outlay.core.bodies import LEAF, Node, StateTable, joined
 
 ROWS = 10_000
 
@@ -92,7 +91,7 @@ def test_rows_in_chunks_and_alone_are_the_same(
     codes, numbers = rows((6, 5), 2)
     policy = member(make_network(3), 2, 2)
     whole = policy.choose(codes[:100], numbers[:100], None, 0.5)
-    monkeypatch.setattr("outlay.bundles.policy.CHUNK_ROWS", 7)
+    monkeypatch.setattr("outlay.bundles.decide.CHUNK_ROWS", 7)
     parts = policy.choose(codes[:100], numbers[:100], None, 0.5)
     assert np.array_equal(whole[0], parts[0])
     np.testing.assert_allclose(whole[1], parts[1], atol=1e-6)

@@ -16,8 +16,8 @@ from outlay.bundles.pool import Pool
 from outlay.bundles.read import load_bundle
 from outlay.bundles.reference import forward
 from outlay.bundles.write import BundleSpec, MemberSpec, write_bundle
+from outlay.core.arrays import NetworkArrays, preferring_network
 from outlay.core.errors import BundleError
-from outlay.core.network import NetworkArrays, preferring_network
 from small_bundles import random_network
 
 RNG = np.random.default_rng(0)

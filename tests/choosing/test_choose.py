@@ -20,8 +20,8 @@ from outlay.choosing.candidates import CandidatePolicy, MeasuredPolicy, RunConte
 from outlay.choosing.choose import Selection, SolvedMixture, _one_first, best, choose, room, with_constants
 from outlay.choosing.measure import Measure
 from outlay.choosing.run import Run
+from outlay.core.arrays import preferring_network
 from outlay.core.errors import InfeasibleError, LogError
-from outlay.core.network import preferring_network
 from outlay.core.transitions import CERTIFY, SELECT, Transitions
 from outlay.estimators.units import coordinates
 from outlay.jobs.allocate import allocate_users

@@ -23,8 +23,8 @@ from outlay.choosing.looks import looks
 from outlay.choosing.measure import Measure
 from outlay.choosing.rotation import measured_on
 from outlay.choosing.run import Run
+from outlay.core.arrays import preferring_network
 from outlay.core.errors import FolderError, LogError
-from outlay.core.network import preferring_network
 from outlay.core.transitions import CERTIFY, EVERYONE, LEARN, SELECT, Transitions
 from outlay.estimators.basis import CountedBasis
 from outlay.estimators.behaviour.model import Behaviour
@@ -232,7 +232,7 @@ def test_a_run_serves_the_mixture_of_its_folds(run: Run) -> None:
     assert inside.sum(axis=1) == pytest.approx(1)
     assert bundle.weights == pytest.approx(shares @ inside)
     assert len(bundle.members) <= 4 * (1 + len(run.campaign.budgets))
-    networks = {member["file"]: member["parameters"] for member in bundle.manifest["members"]}
+    networks = {member.file: member.parameters for member in bundle.manifest.members}
     assert run.manifest["stored_parameters"] == sum(networks.values())
     pool_ = Pool(bundle)
     assert len(pool_.entries) >= run.manifest["policies"]
@@ -306,7 +306,7 @@ def test_networks_learn_in_folds_and_go_on_where_they_were_killed(habit: Habit, 
         with np.load(whole.folder / name) as one, np.load(resumed.folder / name) as other:
             assert all(np.array_equal(one[part], other[part]) for part in one.files)
     bundles = [outlay.load_bundle(each.bundle).manifest for each in (whole, resumed)]
-    assert bundles[0]["members"] == bundles[1]["members"]
+    assert bundles[0].members == bundles[1].members
     networks = [np.load(whole.folder / "frontier" / f"network-{k}.npz")["head_weight"] for k in (0, 1)]
     assert not np.array_equal(*networks)
     found = outlay.evaluate(resumed)

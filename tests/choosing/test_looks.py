@@ -154,7 +154,7 @@ def test_other_rewards_features_days_and_users_go_on_with_the_count(
         assert changed.count(str(path)) == 1
         (tmp_path / f"{name}.toml").write_text(changed)
         other = outlay.prepare(tmp_path / f"{name}.toml", tmp_path / name)
-        assert other.manifest["data_hash"] != data.manifest["data_hash"]
+        assert other.manifest.data_hash != data.manifest.data_hash
         numbers.append(look(other, "first", 0.95).number)
     assert numbers == [2, 3, 4, 5]
     assert next_look(data) == 6

@@ -11,12 +11,11 @@ import pytest
 
 from outlay.bundles.decide import Bundle
 from outlay.bundles.read import load_bundle
-from outlay.bundles.response_reference import respond
+from outlay.bundles.reference import respond
 from outlay.bundles.write import BundleSpec, MemberSpec, write_bundle
 from outlay.choosing import measure
 from outlay.choosing.measure import Measure
-from outlay.core.network import NetworkArrays, preferring_network
-from outlay.core.response import ResponseArrays
+from outlay.core.arrays import NetworkArrays, ResponseArrays, preferring_network
 from outlay.core.transitions import CERTIFY, LEARN, SELECT, Transitions
 from small_logs import campaign, draw, random_cmdp
 from small_responses import random_response, with_lags

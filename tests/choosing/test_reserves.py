@@ -68,7 +68,7 @@ def test_what_is_stated_is_set_aside_and_the_bundle_knows_what_was_seen(tmp_path
     run = outlay.train(path, tmp_path / "run", oracle="tabular", folds=1)
     loaded = prepare_bundle(run.bundle, ServeConfig())
     assert loaded.amounts == (100, 200, 300)
-    assert loaded.bundle.manifest["largest_costs"] == [1.0, 2.0, 0.0]
+    assert loaded.bundle.manifest.largest_costs == (1.0, 2.0, 0.0)
     with pytest.raises(OutlayError, match="is 1 for the action 2, and a row of the log cost 2 with it"):
         prepare_bundle(run.bundle, ServeConfig.parse({"reserve": {"1": 1, "2": 1, "3": 0}}))
 

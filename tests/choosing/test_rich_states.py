@@ -52,7 +52,7 @@ def near(estimate: Estimate, truth: float) -> bool:
 
 
 def test_the_truth_is_what_the_log_shows(judged: tuple[Evaluation, Transitions]) -> None:
-    log = pq.read_table(judged[1].manifest["source"])
+    log = pq.read_table(judged[1].manifest.source)
     seen = np.bincount(log["day"].to_numpy(), log["active"].to_numpy()) / USERS
     daily = WORLD.daily(None)
     assert seen == pytest.approx(daily[:7, 0], abs=4 * 0.5 / np.sqrt(USERS))
@@ -87,7 +87,7 @@ def test_a_policy_that_leads_users_where_the_log_has_hardly_been_is_not_relied_o
     """No coupon for anybody, for a week: in the log hardly a user went without one for as long."""
     two, data = judged
     assert of(two, "policy", "reward@7").recommended
-    log = pq.read_table(data.manifest["source"])
+    log = pq.read_table(data.manifest.source)
     none = np.broadcast_to(np.eye(len(COUPONS))[0], (len(log), len(COUPONS)))
     found = outlay.evaluate(data, policy=policy_file(tmp_path / "none.parquet", log, COUPONS, none))
     assert not of(found, "policy", "reward@7").recommended

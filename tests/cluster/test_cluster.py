@@ -89,7 +89,7 @@ def city(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_prepare_makes_the_same_data(city: Path, tmp_path: Path) -> None:
     found = outlay.prepare(city / "log" / "campaign.toml", tmp_path / "data", cluster=True)
-    assert found.manifest["data_hash"] == Transitions.open(city / "data").manifest["data_hash"]
+    assert found.manifest.data_hash == Transitions.open(city / "data").manifest.data_hash
 
 
 def test_score_makes_the_same_decisions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

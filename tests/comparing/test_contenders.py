@@ -11,7 +11,7 @@ import pytest
 from outlay.comparing.contenders import Contender, Learning, RuleGroup
 from outlay.comparing.planned import COMPARED_RULES, PlannedTraining, planned
 from outlay.comparing.results import RE_SOLVED
-from outlay.core.network import read_network
+from outlay.core.arrays import read_network
 from outlay.core.progress import silent
 from outlay.core.transitions import Transitions
 from outlay.learning.game import SPARES
@@ -67,8 +67,8 @@ def test_a_row_alone_is_what_it_is_among_others(habit_data: Transitions, tmp_pat
     assert one.bundle is not None
     assert other.bundle is not None
     assert one.bundle.weights.tolist() == other.bundle.weights.tolist()
-    assert [member["multiplier"] for member in one.bundle.manifest["members"]] == [
-        member["multiplier"] for member in other.bundle.manifest["members"]
+    assert [member.multiplier for member in one.bundle.manifest.members] == [
+        member.multiplier for member in other.bundle.manifest.members
     ]
 
 
@@ -165,7 +165,7 @@ def test_a_frontier_serves_one_network_for_the_campaigns_limits(
     assert one.bundle.folder == tmp_path / "served"
     assert 1 <= len(one.bundle.members) <= 2  # m + 1
     assert len({id(member.session) for member in one.bundle.members}) == 1
-    network, written = train_frontier_network(tmp_path), one.bundle.manifest["members"][0]["parameters"]
+    network, written = train_frontier_network(tmp_path), one.bundle.manifest.members[0].parameters
     assert one.row.stored_parameters == written
     assert written < network
     steps = 500 if oracle == "bcq" else 0

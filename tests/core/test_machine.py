@@ -59,7 +59,7 @@ def test_a_missing_extra_is_named(tmp_path: Path, package: str, command: tuple[s
     [
         ("jax", "import outlay; outlay.train", "train"),
         ("altair", "from outlay import report", "report"),
-        ("onnx", "from outlay.bundles.nodes import Graph; Graph()", "train"),
+        ("onnx", "from outlay.bundles.graph import Graph; Graph()", "train"),
         ("gymnasium", "import outlay.simulators.environment", "gym"),
         ("psycopg", "from outlay.serve.ledger.backends import open_ledger; open_ledger('postgresql:///a')", "postgres"),
     ],

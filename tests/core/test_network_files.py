@@ -11,8 +11,8 @@ import pytest
 from numpy.typing import NDArray
 
 from outlay.bundles.reference import forward
-from outlay.core.network import NetworkArrays, lookup_network, read_network, write_network
-from outlay.core.state_table import StateTable
+from outlay.core.arrays import NetworkArrays, lookup_network, read_network, write_network
+from outlay.core.bodies import StateTable
 from small_bundles import SCHEMA, random_network
 
 POLICIES, HEADS, ACTIONS = 4, 2, 3

@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 from outlay.core.campaign import Campaign
 from outlay.core.cmdp import TabularCMDP
 from outlay.core.schema import Schema
-from outlay.core.transitions import CERTIFY, USERS, States, Transitions
+from outlay.core.transitions import CERTIFY, USERS, DataManifest, States, Transitions
 from outlay.estimators.basis import Basis
 from outlay.estimators.doubly_robust import FOLDS, DoublyRobust, Robust
 from outlay.estimators.fitted import Evaluator, Fitted
@@ -71,7 +71,7 @@ def transitions(
     codes = np.arange(num_states, dtype=np.int32)[:, None]
     return Transitions(
         folder=Path("memory"),
-        manifest={"steady": steady},
+        manifest=DataManifest(steady=steady),
         campaign=campaign() if about is None else about,
         schema=Schema((), ()),
         actions=np.arange(num_actions, dtype=np.float64),

@@ -89,15 +89,16 @@ def test_importance_sampling_is_shown_and_not_recommended_and_has_no_discounted_
 def test_the_result_the_file_and_the_bundle_say_the_same(run: Path) -> None:
     result = outlay.evaluate(run)
     assert json.loads(json.dumps(result.to_dict())) == read(run)
-    manifest = outlay.load_bundle(run / "bundle").manifest
-    assert manifest["certificate"] == read(run)["certificate"]
-    assert manifest["estimates"] == read(run)["estimates"]
+    judgement = outlay.load_bundle(run / "bundle").judgement
+    assert judgement is not None
+    assert judgement.certificate == read(run)["certificate"]
+    assert [each.to_dict() for each in judgement.estimates] == read(run)["estimates"]
 
 
 def test_an_evaluation_leaves_the_served_policy_as_it_was(finished: Path, evaluated: Path) -> None:
     before, after = (outlay.load_bundle(folder / "bundle") for folder in (finished, evaluated))
     assert before.id == after.id
-    assert before.manifest["members"] == after.manifest["members"]
+    assert before.manifest == after.manifest
 
 
 def test_the_truth_lies_in_the_intervals(evaluated: Path, habit: Habit) -> None:

@@ -269,7 +269,9 @@ def test_a_frontier_that_was_evaluated_costs_no_look_to_be_held_against(habit: H
     run = outlay.train(tmp_path / "data", tmp_path / "run")
     assert outlay.evaluate(run).certificate.look == 1
     outlay.frontier(run, budgets=[2.0], export=tmp_path / "bundle")
-    assert outlay.load_bundle(tmp_path / "bundle").manifest["certificate"]["look"] == 1
+    judgement = outlay.load_bundle(tmp_path / "bundle").judgement
+    assert judgement is not None
+    assert judgement.certificate["look"] == 1
     policy = habit_policy(habit, tmp_path / "policy.parquet", generous)
     found = outlay.evaluate(tmp_path / "data", policy=policy, against=run)
     assert found.certificate.look == 2

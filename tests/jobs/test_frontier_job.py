@@ -227,7 +227,7 @@ def test_an_export_is_a_bundle_of_one_network_that_decides_as_the_stored_one_say
     assert graphs == {"frontier.onnx", *(f"policy-{k}.onnx" for k in range(found.folds))}
     assert len(bundle.members) == len(point.members)
     assert bundle.weights == pytest.approx([member.weight for member in point.members])
-    limits = [b["limit"] for b in bundle.manifest["budgets"]]
+    limits = [b.limit for b in bundle.manifest.budgets]
     assert limits == [budget, *(b.limit for b in run.campaign.budgets[1:])]
 
     stored, data = StoredFrontier.read(run.folder / "frontier"), run.data()
@@ -236,7 +236,7 @@ def test_an_export_is_a_bundle_of_one_network_that_decides_as_the_stored_one_say
     codes, numbers = data.features(rows)
     allowed = data.allowed(rows)
     outputs = [forward(network, codes, numbers) for network in stored.networks]
-    threshold = bundle.manifest["imitation_threshold"]
+    threshold = bundle.manifest.imitation_threshold
     pool = Pool(bundle)
     every = pool.mixture(np.full(len(multiplier), 1 / len(multiplier)))  # a server may mix all policies anew
     assert len(pool.entries) == len(multiplier)
@@ -245,15 +245,15 @@ def test_an_export_is_a_bundle_of_one_network_that_decides_as_the_stored_one_say
     constants = [member for member in run.manifest["members"] if member["number"] is None]
     assert trained.weights.sum() == pytest.approx(1)  # constant actions of the mixture are in the pool as well
     assert len(trained.entries) == len(pool.entries) + len(constants)
-    salts = [[entry["salt"] for entry in each.entries[: len(pool.entries)]] for each in (trained, pool)]
+    salts = [[entry.salt for entry in each.entries[: len(pool.entries)]] for each in (trained, pool)]
     assert salts[0] == salts[1]
     for member, (action, _) in zip(
-        [*bundle.manifest["members"], *pool.entries],
+        [*bundle.manifest.members, *pool.entries],
         [*bundle.choices(codes, numbers, allowed), *every.choices(codes, numbers, allowed)],
         strict=True,
     ):
-        alike = (multiplier == member["multiplier"]).all(axis=1) & (head_weights == member["head_weights"]).all(axis=1)
-        alike &= stored.fold == stored.fold[salts[1].index(member["salt"])]
+        alike = (multiplier == member.multiplier).all(axis=1) & (head_weights == member.head_weights).all(axis=1)
+        alike &= stored.fold == stored.fold[salts[1].index(member.salt)]
         number = int(np.flatnonzero(alike)[0])
         said = outputs[stored.network[number]]
         each = said.q.reshape(len(rows), data.num_actions, -1, head_weights.shape[1])
@@ -279,9 +279,10 @@ def test_the_first_export_is_a_look_and_all_others_are_the_same_one(made: Runs, 
     assert first.certificate.confidence == pytest.approx(1 - (1 - OWN) * 0.05 / 2)
     assert first.certificate.policies == len(StoredFrontier.read(run.folder / "frontier").budgets)
     assert len(json.loads(looks.read_text())) == 1
-    stored = outlay.load_bundle(tmp_path / "first").manifest
-    assert stored["certificate"] == json.loads(json.dumps(first.certificate.to_dict()))
-    assert {(e["policy"], e["target"]) for e in stored["estimates"]} == {
+    stored = outlay.load_bundle(tmp_path / "first").judgement
+    assert stored is not None
+    assert stored.certificate == json.loads(json.dumps(first.certificate.to_dict()))
+    assert {(e.policy, e.target) for e in stored.estimates} == {
         (policy, target) for policy in ("old", "mixture") for target in ("reward", "coupon_cost")
     }
     assert first.verdict

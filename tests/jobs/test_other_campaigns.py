@@ -173,7 +173,7 @@ def test_an_untidy_log_goes_the_whole_way(untidy_run: Run) -> None:
     assert data.states is None  # too many: a number is among the features
     assert untidy_run.manifest["oracle"] == "trees and orthogonal"  # auto: nothing to count
     bundle = outlay.load_bundle(untidy_run.bundle)
-    assert bundle.manifest["heads"] == ["reward", "money", "decisions"]
+    assert bundle.manifest.heads == ("reward", "money", "decisions")
     found = Evaluation.read(untidy_run.folder)
     assert found is not None
     served = {e.target: e for e in found.estimates if (e.policy, e.estimator) == ("mixture", "fqe")}

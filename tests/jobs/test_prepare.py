@@ -85,7 +85,7 @@ def test_users_are_split_by_salted_hash_of_their_text(tmp_path: Path) -> None:
     draw = uniform("other", [str(i) for i in range(200)])
     expected = np.digitize(draw, [0.7, 0.85])
     np.testing.assert_array_equal(data.users["split"], expected)
-    assert data.manifest["rows_per_split"]["learn"] == int((expected == 0).sum())
+    assert data.manifest.rows_per_split["learn"] == int((expected == 0).sum())
 
 
 @pytest.mark.parametrize("name", ["log.csv", "log.csv.gz"])
@@ -96,7 +96,7 @@ def test_csv_gives_the_same_columns_as_parquet(tmp_path: Path, name: str) -> Non
     options: dict[str, Any] = {"log": 'propensity = "p"', "numeric": '["spend"]'}
     one = prepare(campaign_file(tmp_path, columns, **options), tmp_path / "ONE")
     two = prepare(campaign_file(tmp_path, columns, name=name, **options), tmp_path / "TWO")
-    assert one.manifest["data_hash"] == two.manifest["data_hash"]
+    assert one.manifest.data_hash == two.manifest.data_hash
 
 
 def test_missing_values_have_a_code_and_a_flag_of_their_own(tmp_path: Path) -> None:
@@ -121,7 +121,7 @@ def test_vocabulary_is_ordered_by_frequency_then_text_and_typed_by_size(tmp_path
     columns["zip"] = [f"z{i}" for i in range(400)]
     data = prepare(campaign_file(tmp_path, columns, categorical='["level", "zip"]'), tmp_path / "DATA")
     assert data.schema.categorical[0].values.to_pylist() == ["7", "0", "5"]
-    assert data.manifest["code_columns"] == {"codes_uint8": [0], "codes_uint16": [1]}
+    assert data.manifest.code_columns == {"codes_uint8": (0,), "codes_uint16": (1,)}
     codes, _ = data.features(np.array([399, 0]))
     assert [data.schema.categorical[1].values[c - FIRST].as_py() for c in codes[:, 1]] == ["z399", "z0"]
 
@@ -177,8 +177,8 @@ def test_dates_are_days(tmp_path: Path) -> None:
     columns["day"] = [datetime.date(2024, 2, 27) + datetime.timedelta(days=d) for d in columns["day"]]
     data = prepare(campaign_file(tmp_path, columns), tmp_path / "DATA")
     assert set(data.gap.tolist()) == {0, 1}
-    assert data.manifest["first_time"] == "2024-02-27"
-    assert data.manifest["last_time"] == "2024-03-01"
+    assert data.manifest.first_time == "2024-02-27"
+    assert data.manifest.last_time == "2024-03-01"
 
 
 def test_a_timestamp_is_refused_with_the_cast_to_write(tmp_path: Path) -> None:
@@ -376,9 +376,9 @@ def test_too_few_users_for_three_parts_are_refused(tmp_path: Path) -> None:
 
 def test_an_older_data_folder_is_replaced_and_a_foreign_one_is_not(tmp_path: Path) -> None:
     path = campaign_file(tmp_path, panel())
-    first = prepare(path, tmp_path / "DATA").manifest["data_hash"]
+    first = prepare(path, tmp_path / "DATA").manifest.data_hash
     campaign_file(tmp_path, panel(seed=5))
-    assert prepare(path, tmp_path / "DATA").manifest["data_hash"] != first
+    assert prepare(path, tmp_path / "DATA").manifest.data_hash != first
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "letter.txt").write_text("keep me")
     with pytest.raises(FolderError, match="did not write it"):
@@ -441,7 +441,7 @@ def test_too_many_values_share_codes_the_same_ones_in_the_log_in_tables_and_in_r
     assert number.values.to_pylist() == [*thrice, *others[:10]]
     assert word.values.to_pylist() == [f"w{value}" for value in number.values.to_pylist()]
     assert [field.size - FIRST for field in (number, word, few, twice)] == [532, 532, 20, 532]
-    assert data.manifest["hashed"]["fields"] == ["number", "word", "number * 2"]
+    assert data.manifest.hashed["fields"] == ["number", "word", "number * 2"]
     codes, _ = data.features(np.arange(400))
     assert len(np.unique(codes[70:, 0])) > 200  # of 330 values in 512 codes
     assert codes[70:, :2].min() >= FIRST + 20
@@ -509,7 +509,7 @@ def test_without_clusters_the_data_are_the_same_bytes(tmp_path: Path) -> None:
     data = prepare(campaign_file(tmp_path, cities()), tmp_path / "DATA")
     assert data.cluster is None
     assert data.independent(EVERYONE) == 300
-    assert "clusters" not in data.manifest
+    assert data.manifest.clusters is None
     assert not (data.folder / "clusters.npy").exists()
     assert data.drawn_by().equals(data.user_ids())
 
@@ -519,8 +519,8 @@ def test_the_clusters_belong_to_what_a_certificate_rests_on(tmp_path: Path) -> N
     columns["region"] = [city if city > 3 else city + 100 for city in columns["city"]]
     one = prepare(campaign_file(tmp_path, columns, log='cluster = "city"'), tmp_path / "ONE")
     two = prepare(campaign_file(tmp_path, columns, log='cluster = "city % 30"'), tmp_path / "TWO")
-    assert one.manifest["data_hash"] != two.manifest["data_hash"]
-    assert two.manifest["clusters"] == 30
+    assert one.manifest.data_hash != two.manifest.data_hash
+    assert two.manifest.clusters == 30
 
 
 def test_a_user_in_two_clusters_is_named(tmp_path: Path) -> None:

@@ -96,7 +96,7 @@ def test_a_run_killed_again_and_again_ends_as_an_unbroken_one(tmp_path: Path, sm
         kill(path, out, where, n)
     again = outlay.prepare(path, out, threads=1).manifest
     assert 0 < len(small_blocks) <= 8  # two were saved by the last one at least
-    assert again["data_hash"] == whole["data_hash"]
+    assert again.data_hash == whole.data_hash
     assert again == whole
     names = [sorted(str(p.relative_to(folder)) for p in folder.rglob("*")) for folder in (out, tmp_path / "WHOLE")]
     assert names[0] == names[1]
@@ -108,7 +108,7 @@ def test_with_another_log_it_starts_again(tmp_path: Path, small_blocks: list[str
     log(tmp_path, seed=1)
     again = outlay.prepare(path, out, threads=1).manifest
     assert len(small_blocks) == 10
-    assert again["data_hash"] == outlay.prepare(path, tmp_path / "WHOLE", threads=1).manifest["data_hash"]
+    assert again.data_hash == outlay.prepare(path, tmp_path / "WHOLE", threads=1).manifest.data_hash
 
 
 def test_one_process_at_a_time(tmp_path: Path) -> None:

@@ -225,7 +225,7 @@ def test_resume_ends_where_an_uninterrupted_training_ends(killed: Killed, whole:
     assert resumed.manifest["members"] == whole.manifest["members"]
     one, other = outlay.load_bundle(resumed.bundle), outlay.load_bundle(whole.bundle)
     assert one.id == other.id
-    for name in one.manifest["files"]:
+    for name in one.manifest.files:
         if name.endswith(".onnx"):
             assert (one.folder / name).read_bytes() == (other.folder / name).read_bytes()
 

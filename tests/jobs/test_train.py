@@ -74,7 +74,7 @@ def test_every_oracle_keeps_the_limit(oracle: str, habit: Habit, tmp_path: Path)
     assert run.manifest["oracle"] == oracle
     check_truth(run, habit)
     bundle = outlay.load_bundle(run.bundle)
-    assert bundle.manifest["imitation_threshold"] is None
+    assert bundle.manifest.imitation_threshold is None
 
 
 def test_a_run_says_what_it_is(habit: Habit, finished: Path) -> None:
@@ -91,7 +91,7 @@ def test_a_run_says_what_it_is(habit: Habit, finished: Path) -> None:
     } == {path.name for path in finished.iterdir()}
     assert run.campaign.train == campaign.train
     assert run.manifest["data"] == "data"  # inside, so the folder can be moved
-    assert run.data().manifest["data_hash"] == run.manifest["data_hash"]
+    assert run.data().manifest.data_hash == run.manifest["data_hash"]
     assert (finished / "campaign.toml").read_text() == habit.campaign.read_text()
     settings = tomllib.loads((finished / "settings.toml").read_text())["train"]
     assert settings["layers"] == [16, 8]
@@ -176,7 +176,7 @@ def test_the_paper_preset_is_the_papers_schedule_and_says_so(habit: Habit, tmp_p
     assert (train.imitation_threshold, train.scaled_multipliers, campaign.meta.discount) == (0, False, 0.8)
     assert (train.screening, train.folds) == (False, 1)
     assert any("the paper's J is 5 times that" in note for note in run.manifest["notes"])
-    split = run.data().manifest["users_per_split"]
+    split = run.data().manifest.users_per_split
     assert split["learn"] / 10_000 == pytest.approx(0.9, abs=0.01)
     assert train.batch == 512
     assert run.manifest["steps"] == round(2 * 7 * split["learn"] / 512 / 100) * 100

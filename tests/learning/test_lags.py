@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from outlay.bundles.reference import forward
+from outlay.core.arrays import NetworkArrays
 from outlay.core.campaign import Campaign
-from outlay.core.network import NetworkArrays
 from outlay.core.schema import FIRST
 from outlay.core.transitions import LEARN, SELECT, Transitions
 from outlay.learning.frontier import FrontierTraining

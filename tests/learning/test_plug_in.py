@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from outlay.bundles.reference import forward
+from outlay.core.arrays import lookup_network
+from outlay.core.bodies import StateTable
 from outlay.core.cmdp import TabularCMDP
-from outlay.core.network import lookup_network
-from outlay.core.state_table import StateTable
 from outlay.core.transitions import States
 from outlay.learning.heads import Coordinates
 from outlay.learning.plug_in import plug_in, table_network

@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from outlay.core.arrays import NetworkArrays
+from outlay.core.bodies import Trees, joined
 from outlay.core.errors import FolderError
-from outlay.core.network import NetworkArrays
 from outlay.core.schema import UNKNOWN
 from outlay.core.transitions import LEARN, SELECT, Transitions
-from outlay.core.trees import Trees, joined
 from outlay.learning import checkpoint, trees, trees_usual
 from outlay.learning.boosting import MOST_CODES, BinnedTable, BoostingRows, BoostingSettings, boost, capped
 from outlay.learning.heads import coordinates

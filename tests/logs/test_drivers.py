@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+from pydantic import TypeAdapter
 
 from campaign_files import campaign_file
 from outlay.core.assignment import Assignment, Driver
@@ -123,7 +124,7 @@ def test_a_stratum_and_a_date_that_are_left_out_are_found(tmp_path: Path, log: s
     assert found.drivers[0].role == "column"
     assert found.drivers[0].strength == pytest.approx(np.std(0.2 * (np.arange(8) / 3.5 - 1)) / np.sqrt(0.21), abs=0.05)
     assert "[log.features]" in found.way_out
-    assert Assignment.read({"assignment": found.to_dict()}) == found
+    assert TypeAdapter(Assignment).validate_python(found.to_dict()) == found
 
 
 def test_the_calendar_is_found(tmp_path: Path) -> None:
@@ -176,7 +177,8 @@ def test_prepare_carries_it_and_nothing_is_balanced(tmp_path: Path) -> None:
     assert found.ok is False
     assert found.refused is not None
     assert "'wave'" in found.refused.words
-    assert "'wave'" in data.manifest["assignment"]["words"]
+    assert data.manifest.assignment is not None
+    assert "'wave'" in data.manifest.assignment.words
     report = check(path)
     assert {"column wave", "column date"} <= {finding.where for finding in report.findings}
     assert report.randomisation is not None

@@ -106,11 +106,11 @@ def test_events_are_credited_as_a_loop_over_them_does(tmp_path: Path, seed: int)
     assert found.keys() == {place for place in wanted if place[1] <= last - 3}
     for place, each in found.items():
         assert each == pytest.approx(wanted[place], rel=1e-6), place
-    told = data.manifest["events"]
+    told = data.manifest.events
     assert [told[name] for name in ("events", "unmatched", "late")] == counts
     assert min(counts) > 0
     again = prepared(tmp_path, log, events)
-    assert again.manifest["data_hash"] == data.manifest["data_hash"]
+    assert again.manifest.data_hash == data.manifest.data_hash
 
 
 def test_events_may_name_their_decision(tmp_path: Path) -> None:
@@ -171,7 +171,7 @@ def test_the_past_of_a_data_folder_has_the_credited_values(tmp_path: Path) -> No
     """Those of rows that are not ripe too: a value counts from when its own delay is over."""
     log, events = tables()
     data = prepared(tmp_path, log, events, TAIL + "[log.history]\ndays = 6\n", more="as_of = 9")
-    assert data.manifest["last_time"] == 6
+    assert data.manifest.last_time == 6
     past = UserPast.read(data.campaign, tmp_path / "data", data.actions)
     assert past.next_time == DAYS
     wanted, _ = by_hand(log, events)

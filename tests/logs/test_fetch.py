@@ -69,10 +69,10 @@ def test_a_log_in_a_database_becomes_the_data_that_its_file_becomes(tmp_path: Pa
     )
     wanted = outlay.prepare(path, tmp_path / "file").manifest
     found = outlay.prepare(remote(tmp_path, database, QUERY), tmp_path / "database").manifest
-    assert found["data_hash"] == wanted["data_hash"]
-    assert found["source"] == database
+    assert found.data_hash == wanted.data_hash
+    assert found.source == database
     assert not (tmp_path / "database" / "fetched").exists()
-    assert outlay.check(remote(tmp_path, database, QUERY)).rows == wanted["rows"]
+    assert outlay.check(remote(tmp_path, database, QUERY)).rows == wanted.rows
 
 
 def test_init_writes_a_campaign_that_reads_the_database(tmp_path: Path, database: str) -> None:
@@ -143,7 +143,7 @@ def test_a_run_that_was_cut_off_goes_on_with_its_copy(
         outlay.prepare(path, tmp_path / "DATA", threads=1)
     monkeypatch.setattr(encode, "encode_block", encoded)
     monkeypatch.setattr("outlay.logs.fetch._copy_query", _cut_off)
-    assert outlay.prepare(path, tmp_path / "DATA", threads=1).manifest["rows"] == 400
+    assert outlay.prepare(path, tmp_path / "DATA", threads=1).manifest.rows == 400
 
 
 def _cut_off(*_: Any) -> None:
@@ -247,7 +247,7 @@ def test_files_of_a_bucket_become_the_data_that_the_file_becomes(tmp_path: Path,
         "logs": b"no",
     }
     found = outlay.prepare(remote(tmp_path, bucket("logs/*.parquet")), tmp_path / "bucket").manifest
-    assert found["data_hash"] == wanted["data_hash"]
+    assert found.data_hash == wanted.data_hash
 
 
 def test_one_object_and_folders_within_folders(tmp_path: Path, bucket: Callable[[str], str]) -> None:

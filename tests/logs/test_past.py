@@ -59,7 +59,7 @@ def test_scoring_sees_late_outcomes_as_training_does(tmp_path: Path, complete: b
         place_of = tmp_path / "then" / ("log.parquet" if source == "log" else "data")
         past = UserPast.read(data.campaign, place_of, data.actions)
         assert past.next_time == today
-        assert earlier.manifest["last_time"] == today - 3
+        assert earlier.manifest.last_time == today - 3
         now = np.flatnonzero(day == today)
         rows = pa.table({"user_id": [columns["user_id"][i] for i in now], "level": [columns["level"][i] for i in now]})
         encoded = data.schema.encode(past.with_features(rows, user=rows["user_id"]))

@@ -48,11 +48,11 @@ def test_rows_that_are_not_ripe_do_not_exist_for_data(tmp_path: Path, log: str) 
     data, wanted = (prepare(path, path.parent / "data") for path in (delayed, short))
     for name, array in arrays(data).items():
         assert np.array_equal(array, arrays(wanted)[name]), name
-    assert data.manifest["last_time"] == 4
+    assert data.manifest.last_time == 4
     late = len(columns["day"]) - len(early["day"])
-    assert data.manifest["ripeness"]["left_out"] == late
-    assert data.manifest["ripeness"]["words"].startswith(f"{late:,} rows (")
-    assert "of the last 3 days are not ripe" in data.manifest["ripeness"]["words"]
+    assert data.manifest.ripeness["left_out"] == late
+    assert data.manifest.ripeness["words"].startswith(f"{late:,} rows (")
+    assert "of the last 3 days are not ripe" in data.manifest.ripeness["words"]
 
 
 def test_outcomes_that_were_collected_after_the_last_row_make_rows_ripe(tmp_path: Path) -> None:
@@ -69,7 +69,7 @@ def test_as_of_may_be_a_date(tmp_path: Path) -> None:
     columns["day"] = [datetime.date(2027, 3, 1) + datetime.timedelta(days=day) for day in columns["day"]]
     path = campaign_file(tmp_path, columns, tail=DELAY, log="as_of = 2027-03-07")
     data = prepare(path, tmp_path / "data")
-    assert (data.manifest["last_time"], len(data)) == ("2027-03-04", 60 * 4)
+    assert (data.manifest.last_time, len(data)) == ("2027-03-04", 60 * 4)
     again = Transitions.open(tmp_path / "data").campaign
     assert again.log.as_of == datetime.date(2027, 3, 7)  # a DATA folder can be read again
     with pytest.raises(CampaignError, match=r"log.as_of: is a number, 7; the times of the log are dates"):

@@ -17,7 +17,7 @@ from outlay.experiments.design import Experiment
 from outlay.serve.clock import Clock
 from outlay.serve.config import ServeConfig
 from outlay.serve.deciding.loaded_bundle import prepare_bundle
-from outlay.serve.experiment.arms import load_experiment
+from outlay.serve.experiment import load_experiment
 from outlay.serve.handlers.metrics import Metrics
 from outlay.serve.handlers.service import Service
 from outlay.serve.handlers.state import ServingState

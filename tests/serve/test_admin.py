@@ -10,7 +10,7 @@ import socket
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,7 @@ from outlay.bundles.write import BundleSpec, write_bundle
 from outlay.core.errors import OutlayError
 from outlay.serve.clock import Clock
 from outlay.serve.config import Plan, ServeConfig
-from outlay.serve.deciding.choice import decode_draw
+from outlay.serve.deciding.decider import decode_draw
 from outlay.serve.deciding.loaded_bundle import LoadedBundle, prepare_bundle, register_bundle
 from outlay.serve.handlers.metrics import _forget_dead
 from outlay.serve.handlers.state import ServingState
@@ -404,9 +404,9 @@ def test_the_ledger_says_which_bundle_and_settings_decided(client: Client, bundl
     admin(client, "bundle", {"path": str(other)})
     notes = {note.key: json.loads(note.content) for note in ledger.notes("coupons", "bundle")}
     assert set(notes) == {bundle.id, client.service.state.loaded.bundle.id}
-    assert notes[bundle.id]["members"] == bundle.manifest["members"]
-    assert notes[bundle.id]["campaign"] == bundle.manifest["campaign"]
-    assert not {"files", "estimates", "certificate"} & set(notes[bundle.id])
+    assert notes[bundle.id]["members"] == json.loads(json.dumps([asdict(m) for m in bundle.manifest.members]))
+    assert notes[bundle.id]["campaign"] == bundle.manifest.campaign
+    assert not {"files", "versions"} & set(notes[bundle.id])
     settings = [ServeConfig.parse(json.loads(note.content)) for note in ledger.notes("coupons", "settings")]
     assert [one.caps.total for one in settings] == [1000.0, 7.0, 1000.0]
     assert settings[-1] == config
@@ -469,7 +469,7 @@ def test_what_to_set_aside_is_the_bundles_or_the_settings(bundle: Bundle, monkey
         prepare_bundle(bundle.folder, ServeConfig.parse({"reserve": RESERVE, "fallback": 2.0}))
     near = prepare_bundle(bundle.folder, ServeConfig.parse({"reserve": RESERVE, "fallback": 1.5000001}))
     assert near.decider.fallback == 1.5
-    stored = replace(bundle, manifest=bundle.manifest | {"reserve": [0.0, 0.754, 3.0]})
+    stored = replace(bundle, manifest=replace(bundle.manifest, reserve=(0.0, 0.754, 3.0)))
     monkeypatch.setattr("outlay.serve.deciding.loaded_bundle.load_bundle", lambda _path, **_options: stored)
     assert prepare_bundle(bundle.folder, ServeConfig()).amounts == (0, 76, 300)
 

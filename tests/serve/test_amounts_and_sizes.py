@@ -17,7 +17,7 @@ from outlay.serve.ledger.caps import Caps
 from outlay.serve.ledger.money import LARGEST, LARGEST_SUM
 from outlay.serve.ledger.records import LARGEST_VALUE
 from outlay.serve.ledger.sqlite import SqliteLedger
-from outlay.serve.user_days.rows import outcomes_in_time
+from outlay.serve.user_days.log_row import outcomes_in_time
 
 
 @pytest.mark.parametrize("value", [1e308, -1e308, 1e19, "1e400"])

@@ -61,7 +61,7 @@ def test_a_worker_whose_folder_is_gone_serves_the_ledgers_bundle(bundle: Bundle,
     config, path = ServeConfig.parse({"reserve": RESERVE}), tmp_path / "ledger.db"
     ledger = SqliteLedger(path)
     agree_settings(ledger, prepare_bundle(bundle.folder, config), config)
-    campaign = str(bundle.manifest["name"])
+    campaign = bundle.manifest.name
     options = ServerOptions(tmp_path / "gone", f"sqlite:///{path}", config, workers=2, campaign=campaign)
     assert started_bundle(options) == bundle.id
     kept = ledger.config(campaign)
@@ -81,7 +81,7 @@ def test_a_worker_that_can_load_nothing_waits_instead_of_ending_the_others(
     ledger = SqliteLedger(path)
     agree_settings(ledger, prepare_bundle(place, config), config)
     ledger.close()
-    campaign = str(bundle.manifest["name"])
+    campaign = bundle.manifest.name
     options = ServerOptions(place, f"sqlite:///{path}", config, workers=2, campaign=campaign)
     waits: list[float] = []
 

@@ -21,7 +21,7 @@ from outlay.core.errors import OutlayError
 from outlay.jobs.assign_users import assign_users
 from outlay.serve.config import ServeConfig
 from outlay.serve.deciding.loaded_bundle import prepare_bundle
-from outlay.serve.experiment.arms import load_experiment
+from outlay.serve.experiment import load_experiment
 from outlay.serve.export.export import export_log
 
 USERS = [f"user-{i}" for i in range(300)]

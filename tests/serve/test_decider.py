@@ -1,4 +1,4 @@
-"""Single requests get what `Bundle.decide` gives a table."""
+"""Single requests get what `Bundle.decide` gives a table; what is stored of a draw, and the guard of the settings."""
 
 from __future__ import annotations
 
@@ -12,13 +12,22 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from msgspec import structs
+from msgspec import DecodeError, structs
 
 from outlay.bundles.decide import Bundle
 from outlay.bundles.pool import Pool
 from outlay.core.schema import MISSING_TEXTS, Categorical, Numeric, Schema
-from outlay.serve.deciding.choice import ChosenAction, DrawRecord, decode_draw
-from outlay.serve.deciding.decider import Decider, EncodedRequest
+from outlay.serve.config import ValueLimits
+from outlay.serve.deciding.decider import (
+    VALUE_LIMIT,
+    ChosenAction,
+    Decider,
+    DrawRecord,
+    EncodedRequest,
+    decode_draw,
+    encode_draw,
+    value_refusal,
+)
 from outlay.serve.deciding.features import FeatureValueError, RowEncoder, arrays
 
 LEVELS: list[Any] = [1, 2, 3, 1.0, 2.5, "3", "NA", None, True, 99]
@@ -218,3 +227,43 @@ def test_a_state_that_the_log_never_showed_is_marked(bundle: Bundle, table_bundl
     requests = [EncodedRequest(str(i), f"user-{i}", row) for i, row in enumerate(rows)]
     assert [choice.unseen for choice in decider(table_bundle).decide(requests, "e")] == [False, False, True]
     assert not any(choice.unseen for choice in decider(bundle).decide(requests, "e"))
+
+
+@pytest.mark.parametrize(
+    ("limits", "passes"),
+    [
+        (ValueLimits(), True),
+        (ValueLimits(at_most=3.0), True),
+        (ValueLimits(at_most=2.9), False),
+        (ValueLimits(at_least=3.0), True),
+        (ValueLimits(at_least=3.1), False),
+        (ValueLimits(allowed=(1.5, 3.0)), True),
+        (ValueLimits(allowed=(1.5,)), False),
+        (ValueLimits(allowed=()), False),
+    ],
+)
+def test_a_value_out_of_bounds_is_refused(limits: ValueLimits, passes: bool) -> None:
+    assert value_refusal(limits, 3.0, none=0.0) == (None if passes else VALUE_LIMIT)
+
+
+@pytest.mark.parametrize("action", [0.1 + 0.2, 0.30000001192092896, 0.29999998])
+@pytest.mark.parametrize("limits", [{"at_most": 0.3}, {"at_least": 0.3}, {"allowed": (0.3,)}])
+def test_a_bound_is_the_amount_that_it_says(limits: dict[str, Any], action: float) -> None:
+    """0.1 + 0.2, or 0.3 in single precision, is 0.3."""
+    assert value_refusal(ValueLimits(**limits), action, none=0.0) is None
+
+
+def test_none_may_always_be_given() -> None:
+    assert value_refusal(ValueLimits(at_least=1.0, allowed=(3.0,)), 0.0, none=0.0) is None
+
+
+def test_a_draw_comes_back_as_it_was() -> None:
+    draw = DrawRecord([3, 17], [0, 2], [0.25, 0.75], 1.1, 0.02, [0, 2])
+    assert decode_draw(encode_draw(draw)) == draw
+    assert encode_draw(DrawRecord([0], [1], [1.0])) == '{"members":[0],"actions":[1],"weights":[1.0]}'
+
+
+def test_a_row_without_a_draw_reads_as_an_empty_one() -> None:
+    assert decode_draw("{}") == DrawRecord()
+    with pytest.raises(DecodeError):
+        decode_draw("")

@@ -17,8 +17,7 @@ from outlay.core.errors import OutlayError
 from outlay.experiments.design import Experiment, experiment_text
 from outlay.serve.config import ServeConfig
 from outlay.serve.deciding.loaded_bundle import prepare_bundle
-from outlay.serve.experiment.arms import load_experiment
-from outlay.serve.experiment.notes import follow_ramp
+from outlay.serve.experiment import follow_ramp, load_experiment
 from outlay.serve.ledger.ledger import Ledger
 from outlay.serve.ledger.sqlite import SqliteLedger
 from outlay.serve.shared_settings import agree_settings

@@ -606,7 +606,7 @@ def test_a_full_disk_leaves_whole_days_and_the_next_run_goes_on(
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patch:
-        patch.setattr("outlay.serve.export.days.new_file", full)
+        patch.setattr("outlay.serve.export.folder.new_file", full)
         with pytest.raises(OutlayError, match=r"cannot be written \(\[Errno 28\] No space left.*files are kept"):
             export(ledger, out)
     assert rows_of(out) == before

@@ -54,10 +54,10 @@ def test_the_exported_log_prepares_as_it_stands(ledger: Ledger, out: Path, tmp_p
         export(ledger, out, today=LATE, all_days=False)
     assert list(export(ledger, out, today=LATE + 1 + 3).days) == [FIRST + day for day in range(4)]
     data = outlay.prepare(out / "campaign.toml", tmp_path / "data")
-    assert (len(data), data.manifest["last_time"], data.manifest["ripeness"]["left_out"]) == (240, "2026-01-04", 0)
+    assert (len(data), data.manifest.last_time, data.manifest.ripeness["left_out"]) == (240, "2026-01-04", 0)
     export(ledger, out, today=LATE + 1 + 3, all_days=True)
     data = outlay.prepare(out / "campaign.toml", tmp_path / "data")
-    assert (len(data), data.manifest["last_time"], data.manifest["ripeness"]["left_out"]) == (240, "2026-01-04", 300)
+    assert (len(data), data.manifest.last_time, data.manifest.ripeness["left_out"]) == (240, "2026-01-04", 300)
 
 
 def test_an_edited_campaign_file_is_kept_and_its_as_of_told(ledger: Ledger, out: Path) -> None:

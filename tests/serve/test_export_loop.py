@@ -25,8 +25,7 @@ from outlay.core.transitions import Transitions
 from outlay.estimators.observed import Reproduction
 from outlay.ops.tabular import totals
 from outlay.serve.clock import Clock
-from outlay.serve.deciding.choice import decode_draw
-from outlay.serve.deciding.decider import Decider, EncodedRequest
+from outlay.serve.deciding.decider import Decider, EncodedRequest, decode_draw
 from outlay.serve.deciding.features import RowEncoder
 from outlay.serve.deciding.loaded_bundle import register_bundle
 from outlay.serve.export.export import ExportResult, export_log
@@ -215,7 +214,7 @@ def test_frequencies_of_paths_through_the_decider_are_the_products(bundle: Bundl
             allowed=np.full(len(action), 3),
             fitting=np.full(len(action), 3),
         ),
-        laws_of([Phase(tuple(member["salt"] for member in bundle.manifest["members"]), tuple(drawn[0].weights))]),
+        laws_of([Phase(tuple(member.salt for member in bundle.manifest.members), tuple(drawn[0].weights))]),
     )
     expected = found.propensity.reshape(len(paths), -1).prod(axis=1)
     number = np.array(list(paths.values()))

@@ -6,7 +6,7 @@ import pytest
 
 from outlay.core.errors import OutlayError
 from outlay.serve.config import ServeConfig
-from outlay.serve.deciding.outcome_kinds import campaign_outcome_kinds
+from outlay.serve.user_days.campaign_history import campaign_outcome_kinds
 
 FEATURES = {"categorical": ["level"], "numeric": ["ln(spend)"]}
 LOG = {"user": "who", "time": "day", "action": "coupon", "features": FEATURES}

@@ -15,8 +15,7 @@ from msgspec.structs import replace
 from outlay.bundles.decide import Bundle
 from outlay.bundles.pool import Pool
 from outlay.serve.config import ServeConfig
-from outlay.serve.deciding.choice import decode_draw
-from outlay.serve.deciding.decider import Decider, EncodedRequest
+from outlay.serve.deciding.decider import Decider, EncodedRequest, decode_draw
 from outlay.serve.ledger.caps import Caps
 from outlay.serve.ledger.ledger import Ledger, LedgerError
 from outlay.serve.ledger.records import Proposal, new_decision_id

@@ -17,8 +17,7 @@ from outlay.serve.clock import Moment
 from outlay.serve.config import Plan
 from outlay.serve.ledger.caps import Caps, Tally, Totals
 from outlay.serve.pacing.budgets import BudgetState, Schedule
-from outlay.serve.pacing.pacing import PacingState, begin, correct
-from outlay.serve.pacing.snapshot import PacingSetup
+from outlay.serve.pacing.pacing import PacingSetup, PacingState, begin, correct
 
 PLAN = Plan(start=START, days=4, correct_minutes=60)
 SETTING = PacingSetup(Schedule(PLAN), POLICIES, 1.0, 1)

@@ -18,12 +18,12 @@ from outlay.bundles.decide import Bundle
 from outlay.core.errors import OutlayError
 from outlay.serve.application import ServerOptions
 from outlay.serve.config import ServeConfig
-from outlay.serve.experiment.rehearsal import Rehearsal, check_rehearsal, clock_of, new_rehearsal, note_rehearsal
 from outlay.serve.launch import serve
 from outlay.serve.ledger.caps import Caps
 from outlay.serve.ledger.clock import Machine
 from outlay.serve.ledger.ledger import Ledger, LedgerError
 from outlay.serve.ledger.sqlite import SqliteLedger
+from outlay.serve.rehearsal import Rehearsal, check_rehearsal, clock_of, new_rehearsal, note_rehearsal
 from patience import wait_until
 
 NOON = datetime.datetime(2026, 3, 2, 12, tzinfo=datetime.UTC).timestamp()

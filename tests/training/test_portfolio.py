@@ -18,8 +18,8 @@ from outlay.choosing import choose
 from outlay.choosing.choose import TOGETHER, LearnerResult, SolvedMixture, _learner_results, _preferred
 from outlay.choosing.run import Run
 from outlay.choosing.stored import StoredFrontier
+from outlay.core.bodies import Trees
 from outlay.core.errors import OutlayError
-from outlay.core.trees import Trees
 from outlay.training.portfolio import Effects, won
 
 SMALL = "folds = 1\nshares = [0.6, 0.2, 0.2]\nlayers = [16]\nembedding = 2\nbatch = 256\nepochs = 1.0\n"

@@ -46,7 +46,7 @@ def test_a_two_stage_run_keeps_the_limit_and_is_near_the_best_one_day_rule(deep:
     assert found["reward"] >= 0.98 * value_at(one_day_points(truth.model).measurements, found["coupon_cost"])
     assert deep.manifest["method"] == "two-stage"
     assert deep.manifest["oracle"] == "deepfm, 1-day labels"
-    assert len({entry["file"] for entry in bundle.manifest["members"]}) == 1
+    assert len({entry.file for entry in bundle.manifest.members}) == 1
 
 
 def test_its_report_shows_the_calibration_and_no_game(deep: Run) -> None:

@@ -11,9 +11,9 @@ import pytest
 from numpy.typing import NDArray
 from scipy.special import expit
 
+from outlay.bundles.reference import respond
 from outlay.bundles.response_graph import response_graph
-from outlay.bundles.response_reference import respond
-from outlay.core.response import ResponseArrays
+from outlay.core.arrays import ResponseArrays
 from outlay.nets import deepfm, din
 from outlay.nets.deepfm import ResponseShape
 from outlay.twostage.answers import AnsweredRows, Response, answer

@@ -4,11 +4,12 @@
     member = the one that `user:episode` draws, kept for the whole episode
 
 Every row is decided alone: the table it stands in changes nothing (but the last bits of Q, which a tie may turn on).
+Graphs run in sessions of onnxruntime, in chunks of bounded memory.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import groupby
@@ -20,13 +21,126 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from outlay.bundles.policy import Member
+from outlay.bundles.certificate import Judgement
+from outlay.bundles.manifest import Manifest
 from outlay.bundles.rows import eligible_actions, record_batches, users_of
 from outlay.core.campaign import Campaign
 from outlay.core.files import MANIFEST
 from outlay.core.history import History
 from outlay.core.schema import Schema, user_text
 from outlay.ops.hashing import rendezvous
+
+CELLS = 1 << 20  # codes and numbers a session sees at a time, so that wide rows do not fill the memory
+CHUNK_ROWS = 1_024  # and at most so many rows, so that activations stay near the processor
+
+
+@dataclass(frozen=True)
+class Member:
+    """A policy of the mixture, ready to run.
+
+    Attributes:
+        session: an `onnxruntime.InferenceSession`.
+        weight: α.
+        salt: of the draw.
+        head_weights: `[H]` w.
+        policy: which of the L policies that the graph answers for.
+        file: of the graph, for errors.
+        network: which of the graph's networks it is of, where log π_B `[N, K, networks]` comes from several.
+        held: numbers that the graph holds for a row, where they are many more than it takes.
+    """
+
+    session: Any
+    weight: float
+    salt: str
+    head_weights: NDArray[np.float64]
+    policy: int = 0
+    file: Path | None = None
+    network: int = 0
+    held: int = 0
+
+    @cached_property
+    def inputs(self) -> tuple[str, ...]:
+        """What the graph takes: codes, numbers, or both."""
+        return tuple(given.name for given in self.session.get_inputs())
+
+    @cached_property
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """What the graph gives, with the shape of one row: q, features, and imitation where there is such a head."""
+        return {output.name: tuple(output.shape[1:]) for output in self.session.get_outputs()}
+
+    def run(
+        self, outputs: Sequence[str], codes: NDArray[np.int32], numbers: NDArray[np.float32]
+    ) -> list[NDArray[np.float32]]:
+        """Some outputs for N rows.
+
+        Args:
+            outputs: names out of `shapes`.
+            codes: `[N, F]`, F may be 0.
+            numbers: `[N, n]`, n may be 0.
+
+        Returns:
+            `[N, …]` for each output.
+        """
+        rows = len(codes)
+        feed: dict[str, NDArray[Any]] = {"codes": codes, "numbers": numbers}
+        chunk = max(1, min(CHUNK_ROWS, CELLS // (codes.shape[1] + numbers.shape[1] + self.held)))
+        if 0 < rows <= chunk:
+            return list(self.session.run(outputs, {name: feed[name] for name in self.inputs}))
+        results = [np.empty((rows, *self.shapes[name]), np.float32) for name in outputs]
+        for start in range(0, rows, chunk):
+            part = slice(start, start + chunk)
+            found = self.session.run(outputs, {name: feed[name][part] for name in self.inputs})
+            for result, values in zip(results, found, strict=True):
+                result[part] = values
+        return results
+
+    def own(self, q: NDArray[np.float32]) -> NDArray[np.float32]:
+        """The part `[N, K, H]` of what the graph gives, `[N, K, L·H]`, that is this member's."""
+        heads = len(self.head_weights)
+        return q[:, :, self.policy * heads : (self.policy + 1) * heads]
+
+    def choose(
+        self,
+        codes: NDArray[np.int32],
+        numbers: NDArray[np.float32],
+        eligible: NDArray[np.bool_] | None,
+        threshold: float,
+    ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+        """The action of each row: the largest wᵀQ among those allowed, the lower one of equals.
+
+        Args:
+            codes: `[N, F]`.
+            numbers: `[N, n]`.
+            eligible: `[N, K]`, at least one per row; None allows all.
+            threshold: actions with π_B below this share of the largest among the eligible are left out; 0 keeps all.
+
+        Returns:
+            `[N]` action indices and `[N, K]` wᵀQ.
+        """
+        return self.pick(self.answer(codes, numbers, threshold), eligible, threshold)
+
+    def answer(
+        self, codes: NDArray[np.int32], numbers: NDArray[np.float32], threshold: float
+    ) -> list[NDArray[np.float32]]:
+        """The part of `choose` that is the same for members with one network: Q, and log π_B if a threshold asks."""
+        imitates = threshold > 0 and "imitation" in self.shapes
+        return self.run(["q", "imitation"] if imitates else ["q"], codes, numbers)
+
+    def pick(
+        self, answer: list[NDArray[np.float32]], eligible: NDArray[np.bool_] | None, threshold: float
+    ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+        """The part of `choose` that is this member's own."""
+        own = self.own(answer[0])  # a product of matrices this thin would take four times as long
+        value: NDArray[np.float64] = sum(own[:, :, h] * weight for h, weight in enumerate(self.head_weights))
+        if eligible is None and len(answer) == 1:
+            return value.argmax(1), value
+        allowed = np.ones(value.shape, np.bool_) if eligible is None else eligible
+        if len(answer) > 1:
+            imitation = answer[1] if answer[1].ndim == 2 else answer[1][:, :, self.network]
+            log_prob = np.where(allowed, imitation, -np.inf)
+            allowed = log_prob >= np.log(threshold) + log_prob.max(1, keepdims=True)
+        return np.where(allowed, value, -np.inf).argmax(1), value
+
 
 UNKNOWN, UNSEEN = b"unknown", b"unseen"  # keys in the metadata of a result
 
@@ -37,25 +151,27 @@ class Bundle:
 
     Attributes:
         folder: where it lies.
-        manifest: its manifest.json.
+        manifest: what it says of itself.
         schema: how features are encoded.
         members: the mixture.
+        judgement: what an evaluation said of it, if there was one.
     """
 
     folder: Path
-    manifest: dict[str, Any]
+    manifest: Manifest
     schema: Schema
     members: tuple[Member, ...]
+    judgement: Judgement | None = None
 
     @property
     def id(self) -> str:
         """Names what is served: a hash of the content."""
-        return str(self.manifest["id"])
+        return self.manifest.id
 
     @cached_property
     def actions(self) -> NDArray[np.float64]:
         """`[K]` the values given, ascending."""
-        return np.array(self.manifest["actions"], np.float64)
+        return np.array(self.manifest.actions, np.float64)
 
     @cached_property
     def weights(self) -> NDArray[np.float64]:
@@ -65,12 +181,12 @@ class Bundle:
     @property
     def threshold(self) -> float:
         """The threshold of π_B below which actions are left out; 0 if there is none."""
-        return float(self.manifest["imitation_threshold"] or 0)
+        return self.manifest.imitation_threshold or 0.0
 
     @cached_property
     def campaign(self) -> Campaign:
         """The campaign file as it was when the policy was trained, without its log."""
-        content = self.manifest["campaign"]
+        content = self.manifest.campaign
         return Campaign.parse({**content, "log": {**content["log"], "source": "unknown"}}, self.folder / MANIFEST)
 
     @cached_property
@@ -120,7 +236,7 @@ class Bundle:
     ) -> Any:
         """`decide` for one pyarrow RecordBatch or small Table, whose first row is row `first_row` of `file`."""
         encoded = self.schema.encode(batch, file=file)
-        name = self.manifest["eligible"]
+        name = self.manifest.eligible
         eligible = None if name is None else eligible_actions(batch, name, self.actions, first_row=first_row, file=file)
         chosen, values = zip(*self.choices(encoded.codes, encoded.numbers, eligible), strict=True)
         actions = np.stack(chosen, axis=1)
@@ -128,7 +244,7 @@ class Bundle:
         if members:
             columns = self._all_members(rows, actions, np.stack(values, axis=1))
         else:
-            users = users_of(batch, self.manifest["user"], first_row=first_row, file=file)
+            users = users_of(batch, self.manifest.user, first_row=first_row, file=file)
             columns = self._drawn_member(rows, actions, users, episode)
         unseen = self.unseen(encoded.codes, encoded.numbers)
         return pa.table(columns).replace_schema_metadata(_counts(encoded.unknown, int(unseen.sum())))
@@ -146,7 +262,7 @@ class Bundle:
             numbers: `[N, n]`.
             eligible: `[N, K]`, at least one per row; None allows all.
         """
-        for _, alike in groupby(self.members, key=lambda member: id(member.session)):
+        for _, alike in groupby(self.members, key=lambda member: member.session):
             first, *others = alike
             answer = first.answer(codes, numbers, self.threshold)
             for member in (first, *others):
@@ -166,22 +282,6 @@ class Bundle:
         """`[N, d]` what one member's networks make of the state, whatever the action."""
         return self.members[member].run(["features"], codes, numbers)[0]
 
-    def imitation(
-        self, member: int, codes: NDArray[np.int32], numbers: NDArray[np.float32]
-    ) -> NDArray[np.float32] | None:
-        """`[N, K]` log π_B as one member sees it, or None where its critic has no such head."""
-        if "imitation" not in self.members[member].shapes:
-            return None
-        return self.members[member].run(["imitation"], codes, numbers)[0]
-
-    def outcome(
-        self, member: int, codes: NDArray[np.int32], numbers: NDArray[np.float32]
-    ) -> NDArray[np.float32] | None:
-        """`[N, K, 1+m]` what the day itself brings and costs, or None where the member's network does not say."""
-        if "outcome" not in self.members[member].shapes:
-            return None
-        return self.members[member].run(["outcome"], codes, numbers)[0]
-
     def unseen(self, codes: NDArray[np.int32], numbers: NDArray[np.float32]) -> NDArray[np.bool_]:
         """`[N]` whether a row is in a state that the log never showed, for members that are tables of states.
 
@@ -195,14 +295,14 @@ class Bundle:
     @cached_property
     def _tables(self) -> list[Member]:
         """One member of each session that looks states up in a table."""
-        tables = {id(member.session): member for member in self.members if "unseen" in member.shapes}
+        tables = {member.session: member for member in self.members if "unseen" in member.shapes}
         return list(tables.values())
 
     def _drawn_member(
         self, rows: NDArray[np.int64], actions: NDArray[np.int64], users: Any, episode: str | None
     ) -> dict[str, Any]:
         names = pa.array(rows).cast(pa.string()) if users is None else user_text(users)
-        suffix = self.manifest["episode"] if episode is None else episode
+        suffix = self.manifest.episode if episode is None else episode
         units = pc.binary_join_element_wise(names, suffix, ":").cast(pa.binary())
         drawn = rendezvous([m.salt for m in self.members], self.weights, units.to_pylist())
         action = actions[np.arange(len(rows)), drawn]

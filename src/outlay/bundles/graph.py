@@ -9,10 +9,11 @@ takes their positions in network i as live_i [k_i], k_i ≥ 1, and gives q [B, K
 imitation [B, K, N] where any network has such a head, and unseen [B] for the tables of states among them. A runtime
 computes every node it has, wanted or not, so this is what keeps such a graph fast.
 
-The equations are those of `core/network.py`. A mean over the pair of heads is one product with the features of both:
-mean_e (h_e W_e + b_e) = concat(h_e) · concat(W_e)/E + mean(b_e). Only plain operations are used (Gather, Concat, Gemm,
-Relu and their like; Conv where past days are encoded, TreeEnsembleRegressor where there are trees), so any runtime
-reads it.
+The equations are those of `core/arrays.py` and `core/bodies.py`. A mean over the pair of heads is one product with the
+features of both: mean_e (h_e W_e + b_e) = concat(h_e) · concat(W_e)/E + mean(b_e). An ensemble of trees is a look-up
+for its sets of codes and one TreeEnsembleRegressor; all its splits are x_j ≤ threshold in single precision, the one
+kind that every runtime knows, and the fastest. A table of states is compared exactly. All else are plain operations
+(Gather, Concat, Gemm, Relu and their like), so any runtime reads it.
 """
 
 from __future__ import annotations
@@ -21,13 +22,168 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from outlay.bundles.nodes import Graph
-from outlay.bundles.table_graph import table_features, unseen_output
-from outlay.bundles.tree_graph import tree_features
-from outlay.core.network import Dense, NetworkArrays
-from outlay.core.state_table import StateTable
-from outlay.core.trees import Trees
+from outlay.core.arrays import Dense, NetworkArrays
+from outlay.core.bodies import LEAF, StateTable, Trees
+from outlay.core.machine import optional
+
+OPSET = 17
+TREE_DOMAIN, TREE_OPSET = "ai.onnx.ml", 3  # where operations on trees are defined
+IR_VERSION = 8  # the oldest that holds OPSET, for older runtimes
+
+
+class Graph:
+    """Collects what a graph is made of; every method gives back the name that later nodes refer to."""
+
+    def __init__(self) -> None:
+        with optional():  # only writing bundles needs the package onnx; serving does without
+            import onnx
+
+        self._onnx = onnx
+        self._nodes: list[Any] = []
+        self._constants: dict[str, Any] = {}
+        self._inputs: list[Any] = []
+        self._outputs: list[Any] = []
+        self._with_trees = False
+
+    def integers(self, name: str, *shape: int) -> str:
+        """An input of int32, `[batch, *shape]`."""
+        return self._put(self._inputs, self._onnx.TensorProto.INT32, name, shape)
+
+    def floats(self, name: str, *shape: int) -> str:
+        """An input of float32, `[batch, *shape]`."""
+        return self._put(self._inputs, self._onnx.TensorProto.FLOAT, name, shape)
+
+    def positions(self, name: str) -> str:
+        """An input of int32, `[name]`: as many positions as one likes."""
+        self._inputs.append(self._onnx.helper.make_tensor_value_info(name, self._onnx.TensorProto.INT32, [name]))
+        return name
+
+    def output(self, name: str, *shape: int | None) -> str:
+        """The node of this name is an output, float32 of `[batch, *shape]`."""
+        return self._put(self._outputs, self._onnx.TensorProto.FLOAT, name, shape)
+
+    def constant(self, name: str, value: NDArray[Any]) -> str:
+        """An array that is part of the graph, once however often it is asked for."""
+        self._constants.setdefault(name, self._onnx.numpy_helper.from_array(np.ascontiguousarray(value), name))
+        return name
+
+    def node(self, kind: str, inputs: list[str], output: str, **attributes: Any) -> str:
+        """One operation; its only output is called `output`."""
+        self._nodes.append(self._onnx.helper.make_node(kind, inputs, [output], **attributes))
+        return output
+
+    def trees(self, inputs: list[str], output: str, **attributes: Any) -> str:
+        """One ensemble of regression trees."""
+        node = self._onnx.helper.make_node("TreeEnsembleRegressor", inputs, [output], domain=TREE_DOMAIN, **attributes)
+        self._nodes.append(node)
+        self._with_trees = True
+        return output
+
+    def dense(self, x: str, name: str, weight: NDArray[np.float32], bias: NDArray[np.float32]) -> str:
+        """The product x W + b for x `[batch, in]`."""
+        return self.node(
+            "Gemm", [x, self.constant(f"{name}_weight", weight), self.constant(f"{name}_bias", bias)], name
+        )
+
+    def model(self) -> Any:
+        """An `onnx.ModelProto` that the ONNX checker accepts."""
+        helper = self._onnx.helper
+        graph = helper.make_graph(self._nodes, "policy", self._inputs, self._outputs, list(self._constants.values()))
+        imports = [helper.make_opsetid("", OPSET)]
+        if self._with_trees:
+            imports.append(helper.make_opsetid(TREE_DOMAIN, TREE_OPSET))
+        model = helper.make_model(graph, producer_name="outlay", opset_imports=imports, ir_version=IR_VERSION)
+        self._onnx.checker.check_model(model)
+        return model
+
+    def _put(self, among: list[Any], kind: int, name: str, shape: tuple[int | None, ...]) -> str:
+        among.append(self._onnx.helper.make_tensor_value_info(name, kind, ["batch", *shape]))
+        return name
+
+
+FLOAT = 1  # onnx.TensorProto.FLOAT
+
+
+def tree_features(graph: Graph, trees: Trees, num_codes_fields: int, num_numbers: int, suffix: str, name: str) -> str:
+    """The node `name` of the outputs of all trees; names of all others end in `suffix`."""
+    parts = ["numbers"] if num_numbers else []
+    for f in range(num_codes_fields):
+        if trees.sets[f].shape[1] == 0:
+            continue
+        table = graph.constant(f"sets{suffix}_{f}", trees.sets[f])
+        place = graph.constant(f"field_{f}", np.array([f], np.int64))
+        code = graph.node("Gather", ["codes", place], f"code{suffix}_{f}", axis=1)  # [B, 1]
+        inside = graph.node("Gather", [table, code], f"inside{suffix}_{f}", axis=0)  # [B, 1, sets]
+        flat = graph.constant(f"inside_shape{suffix}_{f}", np.array([-1, trees.sets[f].shape[1]], np.int64))
+        inside = graph.node("Reshape", [inside, flat], f"inside_flat{suffix}_{f}")
+        parts.append(graph.node("Cast", [inside], f"inside_float{suffix}_{f}", to=FLOAT))
+    if not parts:  # no tree splits: any column will do
+        parts = [graph.node("Cast", ["codes"], f"codes_float{suffix}", to=FLOAT)]
+    x = parts[0] if len(parts) == 1 else graph.node("Concat", parts, f"columns{suffix}", axis=1)
+    return _ensemble(graph, trees, x, name)
+
+
+def _ensemble(graph: Graph, trees: Trees, x: str, name: str) -> str:
+    nodes, leaf = len(trees.column), trees.column == LEAF
+    tree = np.searchsorted(trees.root, np.arange(nodes), side="right") - 1
+    within = np.arange(nodes) - trees.root[tree]  # a tree's nodes are numbered from 0
+
+    def child(places: NDArray[np.int32]) -> Any:
+        return np.where(leaf, 0, places - trees.root[tree]).tolist()
+
+    return graph.trees(
+        [x],
+        name,
+        n_targets=trees.num_outputs,
+        aggregate_function="SUM",
+        post_transform="NONE",
+        nodes_treeids=tree.tolist(),
+        nodes_nodeids=within.tolist(),
+        nodes_featureids=np.where(leaf, 0, trees.column).tolist(),
+        nodes_modes=np.where(leaf, "LEAF", "BRANCH_LEQ").tolist(),
+        nodes_values=np.where(leaf, 0, trees.threshold).tolist(),
+        nodes_truenodeids=child(trees.low),
+        nodes_falsenodeids=child(trees.high),
+        target_treeids=tree[leaf].tolist(),
+        target_nodeids=within[leaf].tolist(),
+        target_ids=trees.output[tree[leaf]].tolist(),
+        target_weights=trees.value[leaf].tolist(),
+    )
+
+
+def table_features(graph: Graph, table: StateTable, suffix: str, name: str) -> str:
+    """Add the nodes and return `name`, that of the result; names of all others end in `suffix`."""
+    middle, last = graph.constant("axis_1", np.array([1], np.int64)), 2
+    matches = []
+    for given, own in (("codes", table.codes), ("numbers", table.numbers)):
+        if not own.shape[1]:
+            continue
+        states = graph.constant(f"states_{given}{suffix}", own[None])  # [1, S, F]
+        row = graph.node("Unsqueeze", [given, middle], f"row_{given}{suffix}")  # [B, 1, F]
+        equal = graph.node("Equal", [row, states], f"equal_{given}{suffix}")
+        number = graph.node("Cast", [equal], f"equal_float_{given}{suffix}", to=FLOAT)
+        matches.append(graph.node("ReduceMin", [number], f"match_{given}{suffix}", axes=[last], keepdims=0))
+    if len(matches) == 1:
+        return graph.node("Identity", matches, name)
+    return graph.node("Mul", matches, name)
+
+
+def unseen_output(graph: Graph, features: Sequence[str]) -> None:
+    """Add the output `unseen [B]`: 1 for a row that at least one of several tables does not have.
+
+    Args:
+        graph: has the nodes of the tables.
+        features: names of these, from `table_features`; there is nothing to add where there are none.
+    """
+    if not features:
+        return
+    one = graph.constant("one", np.array(1, np.float32))
+    seen = [graph.node("ReduceMax", [h], f"seen_{h}", axes=[1], keepdims=0) for h in features]
+    everywhere = seen[0] if len(seen) == 1 else graph.node("Min", seen, "seen_everywhere")
+    graph.node("Sub", [one, everywhere], "unseen")
+    graph.output("unseen")
 
 
 def policy_graph(network: NetworkArrays, num_codes_fields: int, num_numbers: int) -> Any:

@@ -13,24 +13,21 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from outlay.bundles.decide import Bundle
-from outlay.bundles.policy import Member
-from outlay.bundles.reference import head_values, hidden_layers, log_probabilities
-from outlay.bundles.response_reference import respond
-from outlay.bundles.write import BundleSpec, manifest_content
-from outlay.core.network import NetworkArrays
-from outlay.core.response import ResponseArrays
+from outlay.bundles.decide import Bundle, Member
+from outlay.bundles.reference import head_values, hidden_layers, log_probabilities, respond
+from outlay.bundles.write import BundleSpec, described
+from outlay.core.arrays import NetworkArrays, ResponseArrays
 
 
 def in_memory(spec: BundleSpec) -> Bundle:
     """Return a bundle of these members that no folder holds; it decides as the written one does, but for rounding."""
     sizes = len(spec.schema.categorical), 2 * len(spec.schema.numeric)
-    sessions = {id(network): _Session(network, *sizes) for network in spec.networks}
+    sessions = {network: _Session(network, *sizes) for network in spec.networks}
     members = tuple(
-        Member(sessions[id(m.network)], m.weight, str(i), np.asarray(m.head_weights, np.float64), m.policy, held=m.held)
+        Member(sessions[m.network], m.weight, str(i), np.asarray(m.head_weights, np.float64), m.policy, held=m.held)
         for i, m in enumerate(spec.members)
     )
-    return Bundle(Path("unwritten"), {**manifest_content(spec), "id": ""}, spec.schema, members)
+    return Bundle(Path("unwritten"), described(spec), spec.schema, members)
 
 
 class _Argument(NamedTuple):

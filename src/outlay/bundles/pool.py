@@ -23,9 +23,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from outlay.bundles.decide import Bundle
-from outlay.bundles.manifest import GOLDEN, GOLDEN_FRONTIER, read_file, verified
-from outlay.bundles.policy import Member
+from outlay.bundles.decide import Bundle, Member
+from outlay.bundles.manifest import FRONTIER, GOLDEN, GOLDEN_FRONTIER, PolicyEntry, read_file, verified
 from outlay.bundles.read import check_values, open_session
 
 LIVE = "live"  # what the names of inputs begin with that take positions of policies
@@ -41,22 +40,20 @@ class Pool:
 
     bundle: Bundle
 
-    @cached_property
-    def entries(self) -> list[dict[str, Any]]:
+    @property
+    def entries(self) -> tuple[PolicyEntry, ...]:
         """What the manifest says of each."""
-        manifest = self.bundle.manifest
-        found: list[dict[str, Any]] = (manifest.get("frontier") or manifest)["members"]
-        return found
+        return self.bundle.manifest.policies
 
     @cached_property
     def measurements(self) -> NDArray[np.float64]:
         """`[P, 1+m]` reward and costs, in their budgets' units."""
-        return np.array([entry["measurement"] for entry in self.entries])
+        return np.array([entry.measurement for entry in self.entries])
 
     @cached_property
     def weights(self) -> NDArray[np.float64]:
         """`[P]` of the bundle's own mixture."""
-        place = {entry["salt"]: i for i, entry in enumerate(self.entries)}
+        place = {entry.salt: i for i, entry in enumerate(self.entries)}
         weights = np.zeros(len(self.entries))
         weights[[place[member.salt] for member in self.bundle.members]] = self.bundle.weights
         return weights
@@ -77,7 +74,7 @@ class Pool:
         alpha = np.asarray(weights, np.float64)
         own = {member.salt: member for member in self.bundle.members}
         live = np.flatnonzero(alpha).tolist()
-        salts = [self.entries[i]["salt"] for i in live]
+        salts = [self.entries[i].salt for i in live]
         members = [own[salt] for salt in salts] if set(salts) <= own.keys() else self._members(live, own)
         return replace(
             self.bundle,
@@ -93,23 +90,23 @@ class Pool:
         Raises:
             BundleError: as in `mixture`.
         """
-        if self.bundle.manifest.get("frontier"):
+        if self.bundle.manifest.frontier is not None:
             _ = self._session
 
     def _members(self, places: Sequence[int], own: Mapping[str, Member]) -> list[Member]:
-        learned = [i for i in places if "file" not in self.entries[i]]
+        learned = [i for i in places if self.entries[i].file is None]
         asked, order = self._asked(self._session, [self._heads(i) for i in learned])
         found = {}
         for i in learned:
             entry, heads = self.entries[i], self._heads(i)
-            weights = np.array(entry["head_weights"])
-            found[i] = Member(asked, 0.0, entry["salt"], weights, order[heads], network=heads[0])
-        return [found[i] if i in found else own[self.entries[i]["salt"]] for i in places]
+            weights = np.array(entry.head_weights)
+            found[i] = Member(asked, 0.0, entry.salt, weights, order[heads], network=heads[0])
+        return [found[i] if i in found else own[self.entries[i].salt] for i in places]
 
     def _heads(self, place: int) -> tuple[int, int]:
-        """The network of an entry, and which of its policies it is. Bundles of older versions have one network."""
+        """The network of an entry, and which of its policies it is."""
         entry = self.entries[place]
-        return entry.get("network", 0), entry["policy"]
+        return entry.network, entry.policy
 
     def _asked(self, session: Any, wanted: Sequence[tuple[int, int]]) -> tuple[_Asked, dict[tuple[int, int], int]]:
         """The session for some policies (network, policy), and the position of each in what it gives.
@@ -123,20 +120,19 @@ class Pool:
             name: np.array([policy for network, policy in order if network == i], np.int32)
             for i, name in enumerate(inputs)
         }
-        values = len(order) * len(self.entries[0]["head_weights"])
+        values = len(order) * len(self.entries[0].head_weights)
         return _Asked(session, live, values), {heads: k for k, heads in enumerate(order)}
 
     @cached_property
     def _session(self) -> Any:
         bundle = self.bundle
-        name = bundle.manifest["frontier"]["file"]
-        session = open_session(verified(bundle.folder, name, bundle.manifest))
-        learned = [self._heads(i) for i, entry in enumerate(self.entries) if "file" not in entry]
+        session = open_session(verified(bundle.folder, FRONTIER, bundle.manifest))
+        learned = [self._heads(i) for i, entry in enumerate(self.entries) if entry.file is None]
         every = Member(self._asked(session, learned)[0], 0.0, "", np.empty(0))
         with np.load(io.BytesIO(read_file(bundle.folder, GOLDEN, bundle.manifest))) as golden:
             rows = len(golden[GOLDEN_FRONTIER])
             (found,) = every.run(["q"], golden["codes"][:rows], golden["numbers"][:rows])
-            check_values(found, golden, GOLDEN_FRONTIER, bundle.folder / name)
+            check_values(found, golden, GOLDEN_FRONTIER, bundle.folder / FRONTIER)
         return session
 
 
@@ -145,7 +141,7 @@ class _Output(NamedTuple):
     shape: list[Any]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class _Asked:
     """A session of the frontier that computes some of its policies, as `Member` uses sessions."""
 

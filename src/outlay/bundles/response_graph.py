@@ -6,7 +6,7 @@ For DIN the last L·2C of the n numbers are what is told of past days.
 
 q is the label's total of reward and costs, outcome the same reward and the costs of the day itself, features the state
 alone: its part of the first layer after ReLU, and the sum of its embeddings. The equations are those of
-`core/response.py`; what belongs to an incentive alone is multiplied out here, once. Only operations that every runtime
+`core/arrays.py`; what belongs to an incentive alone is multiplied out here, once. Only operations that every runtime
 has are used.
 """
 
@@ -16,8 +16,8 @@ from typing import Any
 
 import numpy as np
 
-from outlay.bundles.nodes import Graph
-from outlay.core.response import Attention, Pairs, ResponseArrays
+from outlay.bundles.graph import Graph
+from outlay.core.arrays import Attention, Pairs, ResponseArrays
 
 
 def response_graph(network: ResponseArrays) -> Any:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,19 +19,30 @@ import onnxruntime
 from numpy.typing import ArrayLike, NDArray
 
 from outlay.bundles.graph import frontier_graph, policy_graph
-from outlay.bundles.manifest import FRONTIER, GOLDEN, GOLDEN_FRONTIER, VOCABULARY, digest, seal, unseal
+from outlay.bundles.manifest import (
+    FRONTIER,
+    GOLDEN,
+    GOLDEN_FRONTIER,
+    VOCABULARY,
+    BudgetEntry,
+    FeatureNames,
+    FrontierEntry,
+    Manifest,
+    PolicyEntry,
+    digest,
+    seal,
+)
 from outlay.bundles.pool import Pool
 from outlay.bundles.read import load_bundle
-from outlay.bundles.reference import forward
+from outlay.bundles.reference import forward, respond
 from outlay.bundles.response_graph import response_graph
-from outlay.bundles.response_reference import respond
+from outlay.core.arrays import NetworkArrays, ResponseArrays
 from outlay.core.campaign import Campaign
 from outlay.core.files import new_folder, sha256
-from outlay.core.network import NetworkArrays
-from outlay.core.response import ResponseArrays
 from outlay.core.schema import CLIP, Schema
 from outlay.core.version import __version__
 
+Network = NetworkArrays | ResponseArrays
 Rows = tuple[NDArray[np.int32], NDArray[np.float32]]  # codes [N, F], numbers [N, n]
 
 GOLDEN_ROWS = 256
@@ -54,7 +65,7 @@ class MemberSpec:
         fold: whose users had no part in it, of a frontier that was learned in folds.
     """
 
-    network: NetworkArrays | ResponseArrays
+    network: Network
     weight: float
     multiplier: ArrayLike
     head_weights: ArrayLike
@@ -81,8 +92,6 @@ class BundleSpec:
         imitation_threshold: actions below this share of the largest π_B are left out; None where there is no such head.
         data_hash: of the DATA folder it was learned from.
         seed: of the training.
-        estimates: what evaluation said, if it has run; JSON.
-        certificate: the certificate, if there is one; JSON.
         versions: of what trained it, by package; those of what writes it are added.
         reserve: `[K]` money to set aside when each action is given; None: not known.
         largest_costs: `[K]` the most that a row of the log has cost with each action, in money; None: not known.
@@ -98,8 +107,6 @@ class BundleSpec:
     imitation_threshold: float | None = None
     data_hash: str = ""
     seed: int = 0
-    estimates: Any = None
-    certificate: Any = None
     versions: dict[str, str] = field(default_factory=dict)
     reserve: ArrayLike | None = None
     largest_costs: ArrayLike | None = None
@@ -126,16 +133,16 @@ class BundleSpec:
             raise ValueError("a policy of the frontier is a response model, and no member of the mixture")
 
     @property
-    def networks(self) -> list[NetworkArrays | ResponseArrays]:
+    def networks(self) -> list[Network]:
         """The different ones, in the order of the members."""
-        return list({id(member.network): member.network for member in self.members}.values())
+        return list(dict.fromkeys(member.network for member in self.members))
 
     @property
     def frontier_networks(self) -> list[NetworkArrays]:
         """The different ones that the graph of the frontier computes, in the order of its policies."""
-        own = {id(member.network) for member in self.members}
-        networks = {id(policy.network): policy.network for policy in self.frontier if id(policy.network) not in own}
-        return list(networks.values())  # type: ignore[arg-type]  # checked
+        own = set(self.networks)
+        networks = dict.fromkeys(policy.network for policy in self.frontier if policy.network not in own)
+        return list(networks)  # type: ignore[arg-type]  # checked
 
 
 def write_bundle(folder: Path, spec: BundleSpec) -> str:
@@ -150,29 +157,31 @@ def write_bundle(folder: Path, spec: BundleSpec) -> str:
     golden: dict[str, NDArray[Any]] = dict(zip(("codes", "numbers"), rows, strict=True))
     total = sum(member.weight for member in spec.members)
     with new_folder(Path(folder)) as temporary:
-        written: dict[int, tuple[str, str]] = {}
+        written: dict[Network, tuple[str, str]] = {}
         hashes = _Hashes(rows)
         for i, network in enumerate(spec.networks):
             name = f"policy-{i}.onnx"
             graph, golden[f"q_{i}"], golden[f"q_{i}_size"] = _computed(network, rows)
             (temporary / name).write_bytes(graph)
-            written[id(network)] = name, _hash(graph)
-        members = [
-            _entry(member, hashes.of(member, written[id(member.network)][1]))
-            | {"file": written[id(member.network)][0], "weight": float(member.weight / total)}
+            written[network] = name, _hash(graph)
+        members = tuple(
+            replace(
+                _entry(member, hashes.of(member, written[member.network][1])),
+                file=written[member.network][0],
+                weight=float(member.weight / total),
+            )
             for member in spec.members
-        ]
-        salts = [member["salt"] for member in members]
-        if len(set(salts)) < len(salts):
+        )
+        if len({member.salt for member in members}) < len(members):
             raise ValueError("two members are the same policy; give it once, with the sum of their weights")
         frontier = _write_frontier(temporary, spec, rows, golden, written) if spec.frontier else None
         spec.schema.write(temporary / VOCABULARY)
         np.savez(temporary / GOLDEN, **golden)  # type: ignore[arg-type]  # NumPy types the names as flags
         names = [*(name for name, _ in written.values()), VOCABULARY, GOLDEN, *([FRONTIER] if frontier else [])]
         files = {name: sha256(temporary / name) for name in names}
-        identity = seal(temporary, {**manifest_content(spec), "members": members, "frontier": frontier, "files": files})
+        manifest = seal(temporary, replace(described(spec), members=members, frontier=frontier, files=files))
         Pool(load_bundle(temporary)).check()
-    return identity
+    return manifest.id
 
 
 class _Hashes:
@@ -180,7 +189,7 @@ class _Hashes:
 
     def __init__(self, rows: Rows) -> None:
         self._rows = rows
-        self._known: dict[tuple[int, int], str] = {}
+        self._known: dict[tuple[Network, int], str] = {}
 
     def of(self, member: MemberSpec, graph_hash: str | None = None) -> str:
         """Hash of the network with this policy alone; `graph_hash` is that of the whole network, where it is known."""
@@ -188,29 +197,33 @@ class _Hashes:
         if isinstance(network, ResponseArrays) or (network.num_policies == 1 and graph_hash is not None):
             assert graph_hash is not None
             return graph_hash
-        key = id(network), member.policy
+        key = network, member.policy
         if key not in self._known:
             self._known[key] = _hash(_graph(network.only([member.policy]), *self._rows))
         return self._known[key]
 
 
-def _entry(member: MemberSpec, graph_hash: str) -> dict[str, Any]:
+def _entry(member: MemberSpec, graph_hash: str) -> PolicyEntry:
     """What the manifest says of a policy; `graph_hash` is that of its network with this policy alone."""
     head_weights = _floats(member.head_weights)
-    return {
-        "policy": member.policy,
-        "multiplier": _floats(member.multiplier),
-        "head_weights": head_weights,
-        "salt": digest([graph_hash, head_weights])[:16],
-        "measurement": _floats(member.measurement),
-        "parameters": member.network.num_parameters,
-        **({"held": member.held} if member.held else {}),
-    }
+    return PolicyEntry(
+        salt=digest([graph_hash, head_weights])[:16],
+        multiplier=_floats(member.multiplier),
+        head_weights=head_weights,
+        measurement=_floats(member.measurement),
+        parameters=member.network.num_parameters,
+        policy=member.policy,
+        held=member.held,
+    )
 
 
 def _write_frontier(
-    folder: Path, spec: BundleSpec, rows: Rows, golden: dict[str, NDArray[Any]], written: Mapping[int, tuple[str, str]]
-) -> dict[str, Any]:
+    folder: Path,
+    spec: BundleSpec,
+    rows: Rows,
+    golden: dict[str, NDArray[Any]],
+    written: Mapping[Network, tuple[str, str]],
+) -> FrontierEntry:
     """The graph of the frontier's networks, its golden rows, and what the manifest says of all its policies.
 
     Args:
@@ -227,63 +240,51 @@ def _write_frontier(
     computed = [forward(network, rows[0][:FRONTIER_ROWS], rows[1][:FRONTIER_ROWS]) for network in networks]
     golden[GOLDEN_FRONTIER] = np.concatenate([each.q for each in computed], axis=2).astype(np.float32)
     golden[f"{GOLDEN_FRONTIER}_size"] = np.concatenate([each.size for each in computed])
-    place = {id(network): i for i, network in enumerate(networks)}
+    place: dict[Network, int] = {network: i for i, network in enumerate(networks)}
     entries = []
     for policy in spec.frontier:
-        file, graph_hash = written.get(id(policy.network), ("", None))
+        file, graph_hash = written.get(policy.network, (None, None))
         entry = _entry(policy, hashes.of(policy, graph_hash))
-        entries.append(
-            entry | ({"file": file} if file else {"network": place[id(policy.network)], "fold": policy.fold})
-        )
-    return {"file": FRONTIER, "members": entries}
+        if file is None:
+            entries.append(replace(entry, network=place[policy.network], fold=policy.fold))
+        else:
+            entries.append(replace(entry, file=file))
+    return FrontierEntry(FRONTIER, tuple(entries))
 
 
-def update_certificate(folder: Path, estimates: Any, certificate: Any) -> None:
-    """Put estimates and certificate into a bundle that exists; its id and all else stay.
-
-    Raises:
-        BundleError: if the manifest is missing or damaged.
-    """
-    seal(Path(folder), {**unseal(Path(folder)), "estimates": estimates, "certificate": certificate})
-
-
-def manifest_content(spec: BundleSpec) -> dict[str, Any]:
+def described(spec: BundleSpec) -> Manifest:
     """Return what the manifest says, but for members, files and identity."""
     campaign = spec.campaign
-    return {
-        "name": campaign.meta.name,
-        "unit": campaign.meta.unit,
-        "none": campaign.meta.none,
-        "discount": campaign.meta.discount,
-        "episode": campaign.meta.name,
-        "actions": _floats(spec.actions),
-        "reserve": None if spec.reserve is None else _floats(spec.reserve),
-        "largest_costs": None if spec.largest_costs is None else _floats(spec.largest_costs),
-        "heads": list(spec.heads),
-        "imitation_threshold": spec.imitation_threshold,
-        "features": {
-            "categorical": [f.name for f in spec.schema.categorical],
-            "numeric": [f.name for f in spec.schema.numeric],
-        },
-        "user": campaign.log.user,
-        "eligible": campaign.log.eligible,
-        "budgets": [
-            {"name": b.name, "limit": b.limit, "per": b.per, "sign": b.sign, "money": i == campaign.money}
-            for i, b in enumerate(campaign.budgets)
-        ],
-        "campaign": _campaign(campaign),
-        "data_hash": spec.data_hash,
-        "seed": spec.seed,
-        "versions": {
+    return Manifest(
+        name=campaign.meta.name,
+        unit=campaign.meta.unit,
+        none=campaign.meta.none,
+        discount=campaign.meta.discount,
+        episode=campaign.meta.name,
+        actions=_floats(spec.actions),
+        reserve=None if spec.reserve is None else _floats(spec.reserve),
+        largest_costs=None if spec.largest_costs is None else _floats(spec.largest_costs),
+        heads=tuple(spec.heads),
+        imitation_threshold=spec.imitation_threshold,
+        features=FeatureNames(
+            tuple(each.name for each in spec.schema.categorical), tuple(each.name for each in spec.schema.numeric)
+        ),
+        user=campaign.log.user,
+        eligible=campaign.log.eligible,
+        budgets=tuple(
+            BudgetEntry(b.name, b.limit, b.per, b.sign, i == campaign.money) for i, b in enumerate(campaign.budgets)
+        ),
+        campaign=_campaign(campaign),
+        data_hash=spec.data_hash,
+        seed=spec.seed,
+        versions={
             **spec.versions,
             "outlay": __version__,
             "python": ".".join(map(str, sys.version_info[:3])),
             "numpy": np.__version__,
             "onnxruntime": onnxruntime.__version__,
         },
-        "estimates": spec.estimates,
-        "certificate": spec.certificate,
-    }
+    )
 
 
 def _campaign(campaign: Campaign) -> dict[str, Any]:
@@ -295,7 +296,7 @@ def _campaign(campaign: Campaign) -> dict[str, Any]:
     return {**content, "log": log}
 
 
-def _computed(network: NetworkArrays | ResponseArrays, rows: Rows) -> tuple[bytes, Any, Any]:
+def _computed(network: Network, rows: Rows) -> tuple[bytes, Any, Any]:
     """The graph of a network, `[N, K, L·H]` what it has to compute, and `[L·H]` the size of the terms of that."""
     if isinstance(network, ResponseArrays):
         graph: bytes = response_graph(network).SerializeToString(deterministic=True)
@@ -324,5 +325,5 @@ def _golden_rows(schema: Schema, count: int, rng: np.random.Generator) -> Rows:
     return codes, numbers.astype(np.float32)
 
 
-def _floats(values: ArrayLike) -> list[float]:
-    return [float(value) for value in np.asarray(values, np.float64)]
+def _floats(values: ArrayLike) -> tuple[float, ...]:
+    return tuple(float(value) for value in np.asarray(values, np.float64))

@@ -33,11 +33,10 @@ from outlay.choosing.looks import next_alpha
 from outlay.choosing.measure import Measure
 from outlay.choosing.reserve import known_reserves, largest_costs
 from outlay.choosing.shrinkage import shrunk
+from outlay.core.arrays import NetworkArrays, ResponseArrays, preferring_network
+from outlay.core.bodies import Trees
 from outlay.core.campaign import Campaign
-from outlay.core.network import NetworkArrays, preferring_network
-from outlay.core.response import ResponseArrays
 from outlay.core.transitions import SELECT, Transitions
-from outlay.core.trees import Trees
 from outlay.estimators.fitted import Fitted
 from outlay.estimators.reach import Reach, largest
 from outlay.estimators.units import chosen_by, coordinates, days_counted, decisions, missing, needed_days
@@ -425,7 +424,7 @@ def bundle_spec(
             for member, policy, weight in zip(members, policies, weights, strict=True)
         ),
         imitation_threshold=context.imitation_threshold,
-        data_hash=context.data.manifest["data_hash"],
+        data_hash=context.data.manifest.data_hash,
         seed=context.seed,
         versions={name: version(name) for name in (*TRAINED_WITH, *(("lightgbm",) if boosted else ()))},
     )

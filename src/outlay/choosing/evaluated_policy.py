@@ -65,7 +65,7 @@ OLD = EvaluatedPolicy("old", "old policy", (None,), np.ones(1), (0,), "old")
 def mixture_of(measure: Measure, title: str) -> EvaluatedPolicy:
     """Return the mixture of the bundle on whose features `measure` rests."""
     parts, weights, features = measure.mixture()
-    identity = str(measure.served.manifest["id"])
+    identity = measure.served.id
     return EvaluatedPolicy("mixture", title, tuple(parts), weights, tuple(features), identity)
 
 

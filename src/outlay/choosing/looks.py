@@ -107,7 +107,7 @@ def look(data: Transitions, what: str, confidence: float, split: int = CERTIFY) 
     Raises:
         FolderError: if it cannot be counted: a certificate rests on the count.
     """
-    name, file, sample = f"{what}@{data.manifest['data_hash'][:16]}", counted_in(), _sample(data, split)
+    name, file, sample = f"{what}@{data.manifest.data_hash[:16]}", counted_in(), _sample(data, split)
     with _refusing(file):
         file.parent.mkdir(parents=True, exist_ok=True)
         with closing(sqlite3.connect(file, timeout=PATIENCE, isolation_level=None)) as store:

@@ -145,7 +145,7 @@ class Run:
             FolderError: if they are gone, damaged, or not those that it was trained on.
         """
         data = Transitions.open(self.folder / self.manifest["data"])
-        if data.manifest["data_hash"] != self.manifest["data_hash"]:
+        if data.manifest.data_hash != self.manifest["data_hash"]:
             raise FolderError(
                 "the DATA folder is not the one that this run was trained on (its hash differs).",
                 file=data.folder,

@@ -25,10 +25,10 @@ from outlay.choosing.folds import fold_shares
 from outlay.choosing.measure import Measure
 from outlay.choosing.reserve import known_reserves, largest_costs
 from outlay.choosing.run import Run
+from outlay.core.arrays import NetworkArrays, read_network, write_network
 from outlay.core.campaign import Campaign
 from outlay.core.errors import FolderError, InfeasibleError
 from outlay.core.files import new_folder, read_manifest, write_manifest
-from outlay.core.network import NetworkArrays, read_network, write_network
 from outlay.core.transitions import EVERYONE, Transitions
 from outlay.estimators.allowances import Allowances
 from outlay.estimators.certificate import OWN
@@ -302,7 +302,7 @@ def write_frontier(folder: Path, folds: Sequence[FoldPolicies], check: str) -> N
             **{f"old_{name}": getattr(log, name) for name in POINTS},
         )
         content = {
-            "data_hash": data.manifest["data_hash"],
+            "data_hash": data.manifest.data_hash,
             "heads": list(context.heads),
             "users": mixtures.users,
             "imitation_threshold": context.imitation_threshold,

@@ -149,7 +149,7 @@ def prepare(
     if not quiet:
         counts = [len(data.users_of(split)) for split in range(3)]
         table("", ("rows", "users", "learn", "select", "certify"), [(len(data), len(data.users), *counts)])
-        for part in ("events", "ripeness", "hashed", "assignment"):
-            if told := data.manifest.get(part, {}).get("words"):
-                stdout.print(f"{told}.", markup=False, highlight=False)
+        manifest = data.manifest
+        for told in (*([manifest.events["words"]] if manifest.events else ()), *manifest.told):
+            stdout.print(f"{told}.", markup=False, highlight=False)
         stdout.print(f"{out} written. Next: outlay train {out} --out run", markup=False)

@@ -94,11 +94,3 @@ class Assignment:
     def to_dict(self) -> dict[str, Any]:
         """For the manifest of DATA."""
         return asdict(self) | {"words": self.words}
-
-    @classmethod
-    def read(cls, manifest: Mapping[str, Any]) -> Assignment | None:
-        """From the manifest of DATA; None where the log was not tested (an older version)."""
-        found = manifest.get("assignment")
-        if found is None:
-            return None
-        return cls(found["stated"], found["tested"], tuple(Driver(**each) for each in found["drivers"]))

@@ -11,7 +11,7 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -19,8 +19,9 @@ from typing import Any
 from outlay.core.errors import FolderError, OutlayError
 from outlay.core.machine import disk_way_out
 
-FORMAT_VERSION = 1
 MANIFEST = "manifest.json"
+FRAME = ("format", "version", "sha256")  # what documents say besides their content
+VERSIONS = {"bundle": 2}  # of the formats that have changed; all others are of version 1
 
 
 @contextmanager
@@ -53,7 +54,12 @@ def new_file(path: Path) -> Iterator[Path]:
 def write_json(path: Path, value: object) -> None:
     """Write `value` as JSON, whole or not at all. NaN and infinities are refused: JSON has none."""
     with new_file(path) as temporary:
-        temporary.write_text(json.dumps(value, indent=1, ensure_ascii=False, allow_nan=False) + "\n", encoding="utf-8")
+        temporary.write_text(document_text(value), encoding="utf-8")
+
+
+def document_text(value: object) -> str:
+    """The text of a file of JSON."""
+    return json.dumps(value, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
 
 
 def kind_of(path: Path) -> str | None:
@@ -133,9 +139,14 @@ def put_in_place(finished: Path, path: Path) -> None:
     shutil.rmtree(old, ignore_errors=True)
 
 
-def write_manifest(folder: Path, kind: str, content: dict[str, Any]) -> None:
+def write_document(path: Path, kind: str, content: Mapping[str, Any]) -> None:
+    """Write a file of JSON that says what it is; `kind` is data, run, bundle, campaign, certificate or another."""
+    write_json(path, {"format": f"outlay-{kind}", "version": VERSIONS.get(kind, 1), **content})
+
+
+def write_manifest(folder: Path, kind: str, content: Mapping[str, Any]) -> None:
     """Write manifest.json (last, when all else in the folder is whole). `kind` is data, run, bundle or campaign."""
-    write_json(folder / MANIFEST, {"format": f"outlay-{kind}", "version": FORMAT_VERSION, **content})
+    write_document(folder / MANIFEST, kind, content)
 
 
 def read_manifest(folder: Path, kind: str, *, unfinished: str = "Make it again.") -> dict[str, Any]:
@@ -148,27 +159,37 @@ def read_manifest(folder: Path, kind: str, *, unfinished: str = "Make it again."
         raise FolderError("does not exist.", file=folder, way_out="Check the path.")
     if not folder.is_dir():
         raise FolderError(f"is a file; {_folder(kind)} is expected.", file=folder, way_out="Check the path.")
-    path = folder / MANIFEST
     try:
-        manifest = json.loads(path.read_text(encoding="utf-8"))
+        return read_document(folder / MANIFEST, kind, unfinished=unfinished)
     except FileNotFoundError:
         raise FolderError(
             f"has no {MANIFEST}, so it is not {_folder(kind, 'finished')}.", file=folder, way_out=unfinished
         ) from None
+
+
+def read_document(path: Path, kind: str, *, unfinished: str = "Make it again.") -> dict[str, Any]:
+    """The content of a file of JSON that `write_document` wrote, with what it says of itself.
+
+    Raises:
+        FolderError: if it is half-written, of another kind or of another format version.
+        FileNotFoundError: if there is none.
+    """
+    try:
+        document = json.loads(path.read_text(encoding="utf-8"))
     except ValueError:
         raise FolderError("is not valid JSON: the folder is damaged.", file=path, way_out=unfinished) from None
-    found = manifest.get("format") if isinstance(manifest, dict) else None
+    found = document.get("format") if isinstance(document, dict) else None
     if found != f"outlay-{kind}":
         raise FolderError(
             f"format is {found!r}; expected 'outlay-{kind}'.", file=path, way_out=f"Give {_folder(kind)}."
         )
-    if manifest.get("version") != FORMAT_VERSION:
+    if document.get("version") != (wanted := VERSIONS.get(kind, 1)):
         raise FolderError(
-            f"format version is {manifest.get('version')!r}; this outlay reads version {FORMAT_VERSION}.",
+            f"format version is {document.get('version')!r}; this outlay reads version {wanted}.",
             file=path,
             way_out="Make it again with this version, or install the version that wrote it.",
         )
-    return dict(manifest)
+    return dict(document)
 
 
 def _folder(kind: str, state: str = "") -> str:

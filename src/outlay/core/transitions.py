@@ -9,9 +9,9 @@ window ended: no next row, not terminal), which says nothing about the future.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
-from dataclasses import dataclass, replace
-from functools import cached_property
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
+from pydantic import TypeAdapter, ValidationError
 
+from outlay.core.assignment import Assignment
 from outlay.core.campaign import Campaign
 from outlay.core.errors import FolderError
 from outlay.core.files import read_manifest
@@ -55,12 +57,91 @@ class States:
 
 
 @dataclass(frozen=True)
+class ColumnAbout:
+    """What the manifest says of a file of columns."""
+
+    shape: tuple[int, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class DataManifest:
+    """What a DATA folder says of itself (manifest.json).
+
+    Attributes:
+        steady: whether every policy decides once per time unit for ever.
+        data_hash: of its columns.
+        rows: N.
+        actions: `[K]` the values given, ascending.
+        segments: their names.
+        campaign: the content of the campaign file.
+        campaign_file: where that lay.
+        source: where the log lay.
+        columns: file → what is in it.
+        code_columns: file of codes → places of its fields.
+        first_time: of a row of the log, a date or a number; as is `last_time`.
+        users_per_split: name of a split → users; as is `rows_per_split`.
+        clusters: that the users come in; None where every user is independent.
+        assignment: what the log's actions go with; None where that was not tested (an older version).
+        events: what was found of outcomes in a table of their own, with its `words`; empty without one.
+        ripeness: of outcomes that come later, likewise.
+        hashed: of fields with more values than have codes of their own, likewise.
+    """
+
+    steady: bool
+    data_hash: str = ""
+    rows: int = 0
+    actions: tuple[float, ...] = ()
+    segments: tuple[str, ...] = ()
+    campaign: Mapping[str, Any] = field(default_factory=dict)
+    campaign_file: str = ""
+    source: str = ""
+    columns: Mapping[str, ColumnAbout] = field(default_factory=dict)
+    code_columns: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    first_time: int | float | str = 0
+    last_time: int | float | str = 0
+    users_per_split: Mapping[str, int] = field(default_factory=dict)
+    rows_per_split: Mapping[str, int] = field(default_factory=dict)
+    clusters: int | None = None
+    assignment: Assignment | None = None
+    events: Mapping[str, Any] = field(default_factory=dict)
+    ripeness: Mapping[str, Any] = field(default_factory=dict)
+    hashed: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def told(self) -> list[str]:
+        """What a training should say of its log, in words without a full stop."""
+        driven = "" if self.assignment is None else self.assignment.words
+        return [words for words in (self.ripeness.get("words"), self.hashed.get("words"), driven) if words]
+
+    @classmethod
+    def read(cls, folder: Path) -> DataManifest:
+        """Read it.
+
+        Raises:
+            FolderError: if it is missing, half-written, damaged or of another format version.
+        """
+        found = read_manifest(folder, "data", unfinished=AGAIN)
+        if absent := NEEDED - set(found):
+            raise FolderError(
+                f"is damaged: its manifest lacks {', '.join(sorted(absent))}.", file=folder, way_out=AGAIN
+            )
+        try:
+            return _MANIFEST.validate_python(found)
+        except ValidationError as error:
+            words = error.errors()[0]["msg"]
+            raise FolderError(f"is damaged: its manifest is not one ({words}).", file=folder, way_out=AGAIN) from None
+
+
+_MANIFEST = TypeAdapter(DataManifest)
+
+
+@dataclass(frozen=True)
 class Transitions:
     """A DATA folder, opened. N rows, K actions, m budgets, U users.
 
     Attributes:
         folder: where it lies.
-        manifest: its manifest.json.
+        manifest: what it says of itself.
         campaign: the campaign file it was made from.
         schema: how features were encoded.
         actions: `[K]` the values given, ascending.
@@ -85,7 +166,7 @@ class Transitions:
     """
 
     folder: Path
-    manifest: dict[str, Any]
+    manifest: DataManifest
     campaign: Campaign
     schema: Schema
     actions: NDArray[np.float64]
@@ -121,7 +202,7 @@ class Transitions:
     @property
     def steady(self) -> bool:
         """Whether every policy decides once per time unit for ever: then J_1 = 1/(1−γ) and needs no measuring."""
-        return bool(self.manifest["steady"])
+        return self.manifest.steady
 
     def features(self, rows: NDArray[Any]) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
         """States of `rows`: codes `[B, F]` int32 and numbers `[B, 2·F']` float32."""
@@ -180,7 +261,7 @@ class Transitions:
     @property
     def dates(self) -> bool:
         """Whether the log's times are dates."""
-        return isinstance(self.manifest["first_time"], str)
+        return isinstance(self.manifest.first_time, str)
 
     @cached_property
     def _names(self) -> Any:
@@ -255,61 +336,27 @@ class Transitions:
             FolderError: if it is missing, half-written, damaged or of another format version.
         """
         folder = Path(folder)
-        manifest = read_manifest(folder, "data", unfinished=AGAIN)
-        columns = folder / "columns"
-        absent = NEEDED - set(manifest)
-        if absent:
-            raise FolderError(
-                f"is damaged: its manifest lacks {', '.join(sorted(absent))}.", file=folder, way_out=AGAIN
-            )
-
-        def column(name: str) -> NDArray[Any] | None:
-            path = columns / f"{name}.npy"
-            if name not in manifest["columns"]:
-                return None
-            try:
-                array = np.load(path, mmap_mode="r")
-            except (OSError, ValueError, EOFError) as error:
-                raise FolderError(
-                    f"cannot be read ({error}): the DATA folder is damaged.",
-                    file=path,
-                    way_out=AGAIN,
-                ) from None
-            if list(array.shape) != manifest["columns"][name]["shape"]:
-                raise FolderError(
-                    f"has shape {list(array.shape)}; the manifest says {manifest['columns'][name]['shape']}.",
-                    file=path,
-                    way_out=AGAIN,
-                )
-            return array  # type: ignore[no-any-return]
-
-        def needed(name: str) -> NDArray[Any]:
-            array = column(name)
-            if array is None:
-                raise FolderError("a column is missing from the manifest.", file=folder, where=name, way_out=AGAIN)
-            return array
-
-        rows = int(manifest["rows"])
+        manifest = DataManifest.read(folder)
+        column, needed = partial(_column, folder, manifest), partial(_needed, folder, manifest)
+        rows = manifest.rows
         forced, terminal = column("forced"), column("terminal")
         try:
             schema = Schema.read(folder / "vocabulary.parquet")
             users = np.load(folder / "users.npy")
-            cluster = np.load(folder / CLUSTERS) if "clusters" in manifest else None
+            cluster = np.load(folder / CLUSTERS) if manifest.clusters is not None else None
             states = None
-            if "state" in manifest["columns"]:
+            if "state" in manifest.columns:
                 parts = (np.load(folder / f"state_{part}.npy") for part in ("codes", "numbers", "allowed"))
                 states = States(*parts)
         except (OSError, ValueError, EOFError, KeyError) as error:
             raise FolderError(f"is damaged ({error}).", file=folder, way_out=AGAIN) from None
-        positions: dict[str, tuple[int, ...]] = {k: tuple(v) for k, v in manifest["code_columns"].items()}
-        actions = np.asarray(manifest["actions"], np.float64)
         return cls(
             folder=folder,
             manifest=manifest,
-            campaign=Campaign.parse(manifest["campaign"], Path(manifest["campaign_file"])),
+            campaign=Campaign.parse(manifest.campaign, Path(manifest.campaign_file)),
             schema=schema,
-            actions=actions,
-            segments=tuple(manifest["segments"]),
+            actions=np.asarray(manifest.actions, np.float64),
+            segments=manifest.segments,
             action=needed("action"),
             outcome=needed("outcome"),
             next_row=needed("next_row"),
@@ -323,7 +370,33 @@ class Transitions:
             propensity=column("propensity"),
             state=column("state"),
             states=states,
-            code_columns=tuple((places, needed(name)) for name, places in positions.items()),
+            code_columns=tuple((places, needed(name)) for name, places in manifest.code_columns.items()),
             number_columns=needed("numbers"),
             eligible=column("eligible"),
         )
+
+
+def _column(folder: Path, manifest: DataManifest, name: str) -> NDArray[Any] | None:
+    """A file of columns, which stays on disk; None if the manifest names none.
+
+    Raises:
+        FolderError: if it cannot be read, or has another shape than the manifest says.
+    """
+    path = folder / "columns" / f"{name}.npy"
+    if name not in manifest.columns:
+        return None
+    try:
+        array = np.load(path, mmap_mode="r")
+    except (OSError, ValueError, EOFError) as error:
+        raise FolderError(f"cannot be read ({error}): the DATA folder is damaged.", file=path, way_out=AGAIN) from None
+    if array.shape != (wanted := manifest.columns[name].shape):
+        raise FolderError(f"has shape {list(array.shape)}; the manifest says {list(wanted)}.", file=path, way_out=AGAIN)
+    return array  # type: ignore[no-any-return]
+
+
+def _needed(folder: Path, manifest: DataManifest, name: str) -> NDArray[Any]:
+    """A file of columns that every DATA folder has. Raises FolderError as `_column`, and if there is none."""
+    array = _column(folder, manifest, name)
+    if array is None:
+        raise FolderError("a column is missing from the manifest.", file=folder, where=name, way_out=AGAIN)
+    return array

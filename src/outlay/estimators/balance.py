@@ -36,7 +36,6 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from outlay.core.assignment import Assignment
 from outlay.core.reasons import Reason, ReasonKind
 from outlay.estimators.markov import (
     UNTESTED,
@@ -122,7 +121,7 @@ def balance_check(
         propensity: `[n]` of the logged action, logged or estimated.
     """
     found = _by_past(panel, time, columns, propensity)
-    driven = Assignment.read(panel.data.manifest)
+    driven = panel.data.manifest.assignment
     if driven is None or not driven.drivers:
         return found
     words, way_out = driven.words, driven.way_out

@@ -369,4 +369,4 @@ def _picked(joint: J, names: Sequence[str]) -> J:
 
 def _identity(run: Run) -> str:
     """What is looked at: the bundle of the run, and what else its frontier holds."""
-    return str(unseal(run.bundle)["id"])
+    return unseal(run.bundle).id

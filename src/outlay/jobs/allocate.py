@@ -154,7 +154,7 @@ class _Users(NamedTuple):
 def _read(
     bundle: Bundle, users: str | Path, run: Run, reserved: NDArray[np.float64] | None, history: str | Path | None
 ) -> _Users:
-    name = bundle.manifest["eligible"]
+    name = bundle.manifest.eligible
     names: list[Any] = []
     values: list[Floats] = []
     costs: list[Floats] = []
@@ -166,7 +166,7 @@ def _read(
         unseen += int(bundle.unseen(encoded.codes, encoded.numbers).sum())
         if name is not None:
             allowed.append(eligible_actions(batch, name, bundle.actions, first_row=done, file=users))
-        names.append(users_of(batch, bundle.manifest["user"], first_row=done, file=users))
+        names.append(users_of(batch, bundle.manifest.user, first_row=done, file=users))
         values.append(_mean(bundle, run, "q", 0, encoded))
         if reserved is None:
             costs.append(np.maximum(_mean(bundle, run, "outcome", 1 + run.campaign.money, encoded), 0))

@@ -13,8 +13,8 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+from outlay.bundles.certificate import write_certificate
 from outlay.bundles.read import load_bundle
-from outlay.bundles.write import update_certificate
 from outlay.choosing.evaluated_policy import EvaluatedPolicy, compared_policy, from_file, mixture_of
 from outlay.choosing.looks import look
 from outlay.choosing.measure import Measure
@@ -84,7 +84,7 @@ def evaluate(
         result = _with_look_at(result, measure, other, campaign)
     if own_run is not None:
         result.write(own_run.folder)
-        update_certificate(own_run.bundle, [e.to_dict() for e in result.estimates], result.certificate.to_dict())
+        write_certificate(own_run.bundle, result.estimates, result.certificate.to_dict())
     return result
 
 
@@ -128,6 +128,6 @@ def _with_look_at(result: Evaluation, measure: Measure, other: EvaluatedPolicy, 
     """Count the look at the other policy, whose figures on the certify users are known now."""
     run, data = other.run, measure.data
     look(data, other.identity, campaign.train.confidence, data.certifying)
-    if run is None or run.manifest["data_hash"] == data.manifest["data_hash"]:
+    if run is None or run.manifest["data_hash"] == data.manifest.data_hash:
         return result
     return replace(result, notes={**result.notes, other.name: "trained on other data, maybe on these users"})

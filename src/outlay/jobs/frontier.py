@@ -18,8 +18,9 @@ from typing import Any
 
 import numpy as np
 
+from outlay.bundles.certificate import write_certificate
 from outlay.bundles.read import load_bundle
-from outlay.bundles.write import update_certificate, write_bundle
+from outlay.bundles.write import write_bundle
 from outlay.choosing.estimates import assuming_less
 from outlay.choosing.evaluated_policy import mixture_of
 from outlay.choosing.rotation import measured_on
@@ -169,7 +170,7 @@ def _exported(mixtures: BudgetMixtures, budget: float, folder: Path, known: Cert
     )
     course = (*daily("old", measure.old()), *daily("mixture", fitted))
     first_days = FirstDays.of(course, "mixture", campaign, steady=mixtures.data.steady)
-    update_certificate(folder, [estimate.to_dict() for estimate in estimates], certificate.to_dict())
+    write_certificate(folder, estimates, certificate.to_dict())
     return ExportedBundle(
         path=str(folder),
         id=identity,

@@ -222,9 +222,8 @@ def _pinned(arm: Any, out: Path) -> Any:
     if not isinstance(arm, Mapping) or not isinstance(arm.get("bundle"), str):
         return arm
     folder = Path(arm["bundle"])
-    manifest = unseal(folder)
     relative = os.path.relpath(folder.absolute(), out.absolute().parent)
-    return {**arm, "bundle": Path(relative).as_posix(), "bundle_id": manifest["id"]}
+    return {**arm, "bundle": Path(relative).as_posix(), "bundle_id": unseal(folder).id}
 
 
 def _metric(name: str, campaign: Campaign) -> Metric:

@@ -83,7 +83,7 @@ def needed_batches(
     Raises:
         LogError: if a column or a user is missing.
     """
-    user, eligible = bundle.manifest["user"], bundle.manifest["eligible"]
+    user, eligible = bundle.manifest.user, bundle.manifest.eligible
     summaries = bundle.history.names if bundle.history else ()
     needed = {
         name: name for name in (*bundle.schema.names, *((eligible,) if eligible else ())) if name not in summaries

@@ -307,8 +307,7 @@ def _data(
             )
     if campaign.train.preset == "paper":
         notes.append(_paper_words(campaign, method))
-    told = (data.manifest.get(part, {}).get("words") for part in ("ripeness", "hashed", "assignment"))
-    notes += [f"{words}." for words in told if words]
+    notes += [f"{words}." for words in data.manifest.told]
     check_stated(data, campaign)
     if free := unpriced_of(data, campaign):
         notes.append(f"{unpriced_words(free)} {WAY_OUT}")
@@ -316,7 +315,7 @@ def _data(
         if len(data.users_of(split)) == 0:
             raise LogError(
                 f"no user fell into the split {name!r}.",
-                file=data.manifest["source"],
+                file=data.manifest.source,
                 where="train.shares",
                 way_out="Take a log with more users, or give that split a larger share.",
             )

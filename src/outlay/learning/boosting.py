@@ -20,10 +20,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from outlay.core.bodies import LEAF, Node
 from outlay.core.machine import optional, processors
 from outlay.core.schema import UNKNOWN
 from outlay.core.transitions import Transitions
-from outlay.core.trees import LEAF, Node
 
 MOST_CODES = 250  # codes of a field, by frequency; rarer ones are treated as unknown
 BINS = 63  # bins of a number

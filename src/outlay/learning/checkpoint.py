@@ -22,10 +22,10 @@ from typing import Any
 import equinox as eqx
 import numpy as np
 
+from outlay.core.arrays import NetworkArrays, read_network, write_network
 from outlay.core.campaign import Campaign
 from outlay.core.errors import FolderError
 from outlay.core.files import MANIFEST, new_folder, read_manifest, write_manifest
-from outlay.core.network import NetworkArrays, read_network, write_network
 from outlay.core.transitions import Transitions
 from outlay.learning import frontier as frontiers
 from outlay.learning import game as games
@@ -40,7 +40,7 @@ WAY_OUT = "Train without --resume."
 def key_of(data: Transitions, campaign: Campaign, method: str, oracle: str, seed: int) -> dict[str, Any]:
     """Return what must be the same for a training to be resumed."""
     return {
-        "data": data.manifest["data_hash"],
+        "data": data.manifest.data_hash,
         "campaign": campaign.model_dump(mode="json", exclude={"train"}),
         "settings": campaign.train.model_dump(mode="json"),
         "seed": seed,

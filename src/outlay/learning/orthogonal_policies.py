@@ -11,7 +11,7 @@ import numpy as np
 from jax import Array
 from numpy.typing import NDArray
 
-from outlay.core.network import NetworkArrays
+from outlay.core.arrays import NetworkArrays
 from outlay.learning.held_out import choice_rows
 from outlay.learning.multiplier_grid import answered
 from outlay.learning.orthogonal import Orthogonal, OrthogonalProgress

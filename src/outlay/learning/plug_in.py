@@ -19,9 +19,9 @@ from itertools import product
 import numpy as np
 from numpy.typing import NDArray
 
+from outlay.core.arrays import NetworkArrays, lookup_network
+from outlay.core.bodies import StateTable
 from outlay.core.cmdp import TabularCMDP
-from outlay.core.network import NetworkArrays, lookup_network
-from outlay.core.state_table import StateTable
 from outlay.core.transitions import States
 from outlay.learning.exact import solve
 from outlay.learning.heads import Coordinates

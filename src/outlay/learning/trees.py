@@ -28,9 +28,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from outlay.core.network import Dense, NetworkArrays, body_network
+from outlay.core.arrays import Dense, NetworkArrays, body_network
+from outlay.core.bodies import Node, Trees, joined
 from outlay.core.progress import Progress
-from outlay.core.trees import Node, Trees, joined
 from outlay.learning.boosting import BinnedTable, Boosted, BoostingRows, BoostingSettings, boost, constants, slices
 from outlay.learning.effect_score import EffectScore
 from outlay.learning.held_out import choice_rows

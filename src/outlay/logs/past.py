@@ -130,7 +130,7 @@ class UserPast:
                 where="history",
                 way_out="Give the log itself.",
             )
-        if not (path / RECENT).exists() and (data.manifest.get("ripeness") or {}).get("left_out"):
+        if not (path / RECENT).exists() and data.manifest.ripeness.get("left_out"):
             raise LogError(
                 "is a DATA folder, which lacks the days that were not ripe (log.delays).",
                 file=path,

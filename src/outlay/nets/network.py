@@ -5,7 +5,7 @@
 for each of L policies (1 for a game's critic, one a λ for a frontier). B is the action basis of `ops/action_basis.py`.
 
 Inside, every head is in units of its spread (so that one learning rate serves all); `arrays` turns a trained pair into
-plain arrays in raw units, a column for each action. The equations are those of `core/network.py`.
+plain arrays in raw units, a column for each action. The equations are those of `core/arrays.py`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import numpy as np
 from jax import Array
 from numpy.typing import NDArray
 
-from outlay.core.network import Dense, NetworkArrays
+from outlay.core.arrays import Dense, NetworkArrays
 from outlay.ops.action_basis import ActionBasis
 
 PAIR = 2

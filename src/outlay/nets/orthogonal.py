@@ -26,7 +26,7 @@ import numpy as np
 from jax import Array
 from numpy.typing import NDArray
 
-from outlay.core.network import Dense, NetworkArrays
+from outlay.core.arrays import Dense, NetworkArrays
 from outlay.nets.network import PAIR, Linear, offsets, twice
 
 TARGETS = 2  # the day itself; what comes after it

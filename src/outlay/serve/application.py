@@ -21,12 +21,12 @@ from outlay.experiments.design import Experiment
 from outlay.serve.clock import Clock
 from outlay.serve.config import ServeConfig
 from outlay.serve.deciding.loaded_bundle import LoadedBundle, prepare_bundle
-from outlay.serve.experiment.arms import ServedExperiment, load_experiment
-from outlay.serve.experiment.rehearsal import clock_of
+from outlay.serve.experiment import ServedExperiment, load_experiment
 from outlay.serve.handlers.state import ServingState
 from outlay.serve.http.tokens import Tokens
 from outlay.serve.ledger.backends import open_ledger
 from outlay.serve.ledger.ledger import Ledger, LedgerError
+from outlay.serve.rehearsal import clock_of
 
 # Thresholds of the garbage collector: a group of requests makes thousands of objects. What is loaded is frozen, so the
 # oldest generation is small, and garbage in it waits for two million objects and not for more memory than there is.

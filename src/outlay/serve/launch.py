@@ -28,14 +28,14 @@ from uvicorn.supervisors import Multiprocess
 from outlay.core.errors import OutlayError
 from outlay.serve.application import ServerOptions, application, is_loopback
 from outlay.serve.deciding.loaded_bundle import LoadedBundle, prepare_bundle
-from outlay.serve.experiment.arms import ServedExperiment
-from outlay.serve.experiment.rehearsal import check_rehearsal, clock_with, new_rehearsal, note_rehearsal
+from outlay.serve.experiment import ServedExperiment
 from outlay.serve.http.connections import Pieces
 from outlay.serve.http.tokens import Tokens
 from outlay.serve.ledger.backends import open_ledger
 from outlay.serve.ledger.clock import TOLERANCE
 from outlay.serve.ledger.ledger import Ledger, NoLedgerError
 from outlay.serve.log_format import log_to_stderr
+from outlay.serve.rehearsal import check_rehearsal, clock_with, new_rehearsal, note_rehearsal
 from outlay.serve.shared_settings import agree_settings
 
 BACKLOG = 2_048  # connections that wait to be accepted

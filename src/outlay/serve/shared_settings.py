@@ -25,8 +25,7 @@ from outlay.serve.clock import Clock
 from outlay.serve.config import ServeConfig
 from outlay.serve.deciding.decider import POLICY, RANDOM
 from outlay.serve.deciding.loaded_bundle import LoadedBundle, check_money, register_bundle
-from outlay.serve.experiment.arms import ServedExperiment
-from outlay.serve.experiment.notes import check_experiment, other_live_experiments, record_experiment
+from outlay.serve.experiment import ServedExperiment, check_experiment, other_live_experiments, record_experiment
 from outlay.serve.ledger.caps import CampaignConfig, Caps, Totals
 from outlay.serve.ledger.ledger import Ledger
 

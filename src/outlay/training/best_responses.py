@@ -20,13 +20,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from outlay.core.arrays import NetworkArrays
+from outlay.core.bodies import Trees
 from outlay.core.campaign import Campaign
 from outlay.core.cmdp import TabularCMDP
 from outlay.core.errors import CampaignError
-from outlay.core.network import NetworkArrays
 from outlay.core.progress import Progress
 from outlay.core.transitions import LEARN, Transitions
-from outlay.core.trees import Trees
 from outlay.learning import checkpoint, orthogonal, orthogonal_policies, trees
 from outlay.learning.effect_score import EffectScore
 from outlay.learning.frontier import FrontierProgress, FrontierTraining, between

@@ -25,10 +25,10 @@ from outlay.choosing.candidates import CandidatePolicy, MeasuredPolicy, measure
 from outlay.choosing.choose import TOGETHER, Selection, choose_among
 from outlay.choosing.folds import fold_shares, seed_of, views
 from outlay.choosing.stored import FoldPolicies, write_frontier
+from outlay.core.arrays import NetworkArrays
 from outlay.core.campaign import Campaign
 from outlay.core.cmdp import TabularCMDP
 from outlay.core.errors import CampaignError, LogError, OutlayError
-from outlay.core.network import NetworkArrays
 from outlay.core.progress import Progress, within
 from outlay.core.transitions import CERTIFY, LEARN, SELECT, SPLITS, Transitions
 from outlay.estimators.certificate import OWN

@@ -15,7 +15,7 @@ import numpy as np
 
 from outlay.bundles.reference import forward
 from outlay.choosing.choose import NOISE, TOGETHER, LearnerResult, Selection
-from outlay.core.network import NetworkArrays
+from outlay.core.arrays import NetworkArrays
 from outlay.core.transitions import Transitions
 from outlay.learning.effect_score import EffectScore
 

@@ -54,8 +54,8 @@ def record(context: RunContext, chosen: Selection, course: Sequence[dict[str, An
     inside = data.folder.resolve().is_relative_to(folder.resolve())
     manifest = {
         "data": "data" if inside else str(data.folder.resolve()),
-        "data_hash": data.manifest["data_hash"],
-        "source": data.manifest["source"],
+        "data_hash": data.manifest.data_hash,
+        "source": data.manifest.source,
         "campaign": campaign.model_dump(by_alias=True, mode="json", exclude_none=True),
         "campaign_file": str(campaign.path.absolute()),
         "seed": context.seed,

@@ -1,4 +1,4 @@
-"""A trained response model as plain arrays in raw units, for a bundle. The equations are in `core/response.py`."""
+"""A trained response model as plain arrays in raw units, for a bundle. The equations are in `core/arrays.py`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from outlay.core.response import Attention, Layer, Pairs, ResponseArrays
+from outlay.core.arrays import Attention, Layer, Pairs, ResponseArrays
 from outlay.nets.deepfm import PAIRS_START, DeepFM, ResponseShape
 from outlay.nets.network import Linear, offsets
 from outlay.twostage.answers import Response

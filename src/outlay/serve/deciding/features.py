@@ -1,21 +1,39 @@
-"""Features of single requests as numbers: what `core/schema.py` does for columns, for JSON values without Arrow.
+"""Features of single requests as numbers, the user's past among them.
 
-A test compares the two on many values. Looking up a value in a dictionary takes well under a microsecond; a table of
-one row would take a hundred. Dictionaries hold the most frequent values of each field, so that their memory is bounded;
-the others are found in the vocabulary itself, which workers share, in one or two microseconds (`core/text_index.py`).
+    row = RowEncoder(schema).encode(features)              what `core/schema.py` does for columns, without Arrow
+    summaries = Summaries.of(bundle)                       None where the policy looks at no past days
+    values = summaries.values([past of each user], day)    [B, F] float32, as in training, to the bit
+    row = summaries.extended(row, values[i])               the features of a request, and then the summaries
+
+A test compares rows and columns on many values. Looking up a value in a dictionary takes well under a microsecond; a
+table of one row would take a hundred. Dictionaries hold the most frequent values of each field, so that their memory is
+bounded; the others are found in the vocabulary itself, which workers share, in one or two microseconds
+(`core/text_index.py`).
+
+A past is a list of days, each with its number and the values of `History.columns`; it comes from the request, or else
+from the ledger, and before that from a log or a DATA folder (`outlay serve --history`, `FirstPast`).
 """
 
 from __future__ import annotations
 
+import datetime
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from outlay.bundles.decide import Bundle
+from outlay.core.errors import LogError, listed
+from outlay.core.history import History, PastRows
 from outlay.core.schema import CLIP, FIRST, MISSING, MISSING_TEXTS, UNKNOWN, Categorical, Schema
+from outlay.logs.past import UserPast
+from outlay.serve.clock import EPOCH
 
 IN_DICTIONARIES = 1 << 17  # values of all fields together, at most: about 30 MB
 Value = str | int | float | bool | None
@@ -141,3 +159,172 @@ def _number(name: str, value: Value) -> float | None:
             return None
         raise FeatureValueError(name, f"is the text {value[:40]!r}; a number or null is expected")
     return value
+
+
+DAYS_AGO = "days_ago"
+PastDayRow = Mapping[str, int | float | None]  # as a request gives it
+
+
+class PastDay(NamedTuple):
+    """What happened to a user on a day.
+
+    Attributes:
+        day: its number.
+        values: one for each of the history's columns; NaN where unknown.
+    """
+
+    day: int
+    values: list[float]
+
+
+class PastError(Exception):
+    """The past in a request is wrong.
+
+    Attributes:
+        where: the field, from the past on: "[3].cost".
+        problem: what is wrong, in words.
+    """
+
+    def __init__(self, where: str, problem: str) -> None:
+        self.where = where
+        self.problem = problem
+        super().__init__(problem)
+
+
+@dataclass(frozen=True)
+class Summaries:
+    """The summaries that one bundle makes of a user's past.
+
+    Attributes:
+        history: what is summarised.
+        schema: how the summaries are encoded: the last numeric fields of the bundle's schema.
+    """
+
+    history: History
+    schema: Schema
+
+    @classmethod
+    def of(cls, bundle: Bundle) -> Summaries | None:
+        """The summaries that a bundle needs, or None."""
+        if bundle.history is None:
+            return None
+        return cls(bundle.history, Schema((), bundle.schema.numeric[-len(bundle.history.names) :]))
+
+    def values(self, pasts: Sequence[Sequence[PastDay]], day: int) -> NDArray[np.float32]:
+        """Return `[B, F]` the summaries of B users' pasts on a day number."""
+        user = np.repeat(np.arange(len(pasts)), [len(past) for past in pasts])
+        days = np.array([each.day for past in pasts for each in past], np.int64)
+        values = np.array([each.values for past in pasts for each in past], np.float32)
+        rows = PastRows.sorted(user, days, values.reshape(len(days), len(self.history.columns)))
+        return self.history.summarise(
+            self.history.completed(rows, day), np.arange(len(pasts)), np.full(len(pasts), day, np.int64)
+        )
+
+    def recorded(self, values: NDArray[np.float32]) -> list[dict[str, float | None]]:
+        """Return the summaries of each user by name, as the ledger records them; None where unknown."""
+        return [
+            {name: None if value != value else value for name, value in zip(self.history.names, row, strict=True)}
+            for row in values.tolist()
+        ]
+
+    def extended(self, row: EncodedRow | None, recorded: Features) -> EncodedRow | None:
+        """Return a request's features with its summaries after them; None if a feature of the request is absent."""
+        summaries = self._encoder.encode(recorded)
+        if row is None or summaries is None:
+            return None
+        return EncodedRow(row.codes, [*row.numbers, *summaries.numbers])
+
+    @cached_property
+    def _encoder(self) -> RowEncoder:
+        return RowEncoder(self.schema)
+
+    def check_features(self, features: Iterable[str]) -> str | None:
+        """Return the first feature that a request may not give, since it is a summary; None if there is none."""
+        return next((name for name in features if name in self._encoder.absent), None)
+
+    def given(self, rows: Sequence[PastDayRow], day: int) -> list[PastDay]:
+        """Return the days that a request gives, as seen from a day number; `check_past` has checked them."""
+        return [
+            PastDay(
+                day - int(row[DAYS_AGO] or 0),
+                [np.nan if (value := row[column]) is None else float(value) for column in self.history.columns],
+            )
+            for row in rows
+            if (row[DAYS_AGO] or 0) <= self.history.days
+        ]
+
+
+def request_schema(bundle: Bundle) -> Schema:
+    """Return the fields that a request gives: those of the bundle without the summaries of the past."""
+    if bundle.history is None:
+        return bundle.schema
+    return replace(bundle.schema, numeric=bundle.schema.numeric[: -len(bundle.history.names)])
+
+
+def check_past(rows: Sequence[PastDayRow], histories: Sequence[History]) -> None:
+    """Check the past in a request, which one of several bundles may summarise.
+
+    Args:
+        rows: as given.
+        histories: of the bundles that may decide; at least one.
+
+    Raises:
+        PastError: if a day is repeated or out of reach, or a column is unknown or absent.
+    """
+    columns = list(dict.fromkeys(column for history in histories for column in history.columns))
+    longest = max(history.days for history in histories)
+    seen: dict[int, int] = {}
+    for i, row in enumerate(rows):
+        ago = row.get(DAYS_AGO)
+        if ago is None or ago != int(ago) or not 1 <= ago <= longest:
+            found = "is absent" if DAYS_AGO not in row else "is null" if ago is None else f"is {ago:g}"
+            words = f"{found}; expected: a whole number from 1 (yesterday) to {longest}, the days looked back."
+            raise PastError(f"[{i}].{DAYS_AGO}", words)
+        if int(ago) in seen:
+            raise PastError(f"[{i}].{DAYS_AGO}", f"is {ago:g}, as in row {seen[int(ago)]}: give a day once.")
+        seen[int(ago)] = i
+        for name in row:
+            if name != DAYS_AGO and name not in columns:
+                raise PastError(f"[{i}].{name}", f"is not a column of the past. Columns: {listed(columns)}.")
+        for name in columns:
+            if name not in row:
+                raise PastError(f"[{i}].{name}", "is absent; give null if it is unknown.")
+
+
+OLDEST = (datetime.date(2000, 1, 1) - EPOCH).days  # times before are numbers of days since some other day
+
+
+class FirstPast:
+    """The past of users in a log or a DATA folder."""
+
+    def __init__(self, past: UserPast) -> None:
+        self._rows = past.rows
+        self._place = {name: place for place, name in enumerate(past.names.to_pylist())}
+        self._starts = np.searchsorted(past.rows.user, np.arange(len(self._place) + 1)).tolist()
+
+    @classmethod
+    def read(cls, bundle: Bundle, path: str | Path) -> FirstPast:
+        """Read what a bundle needs of a log (Parquet or CSV) or of a DATA folder.
+
+        Raises:
+            OutlayError: as `UserPast.read`; or if its times are not dates.
+        """
+        past = UserPast.read(bundle.campaign, path, bundle.actions)
+        if (last := past.next_time - 1) < OLDEST:
+            raise LogError(
+                f"its times end with {last}, which is no date: a server's days are dates.",
+                file=path,
+                where="--history",
+                way_out="Give a log with dates in the campaign's time column.",
+            )
+        return cls(past)
+
+    def days(self, user: str, first: int, until: int) -> tuple[list[PastDay], bool]:
+        """Return a user's days from `first` to before `until`, and whether there is an earlier one."""
+        place = self._place.get(user)
+        if place is None:
+            return [], False
+        start, end = self._starts[place], self._starts[place + 1]
+        low, high = (start + np.searchsorted(self._rows.time[start:end], [first, until])).tolist()
+        times, values = self._rows.time[low:high].tolist(), self._rows.values[low:high].tolist()
+        return [PastDay(*each) for each in zip(times, values, strict=True)], low > start

@@ -14,10 +14,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
+import msgspec
 import numpy as np
+from msgspec import Struct
 
 from outlay.bundles.decide import Bundle
+from outlay.bundles.manifest import FeatureNames
 from outlay.bundles.pool import Pool
 from outlay.bundles.read import load_bundle
 from outlay.core.errors import BundleError, OutlayError
@@ -25,27 +29,64 @@ from outlay.core.reserves import TOO_LOW, WAY_OUT, too_low, unpriced, unpriced_w
 from outlay.core.schema import Schema
 from outlay.serve.clock import Moment
 from outlay.serve.config import ServeConfig
-from outlay.serve.deciding.choice import SAME_ACTION
-from outlay.serve.deciding.decider import Decider, EncodedRequest
-from outlay.serve.deciding.features import RowEncoder
-from outlay.serve.deciding.first_past import FirstPast
-from outlay.serve.deciding.past import Summaries, request_schema
+from outlay.serve.deciding.decider import SAME_ACTION, Decider, EncodedRequest
+from outlay.serve.deciding.features import FirstPast, RowEncoder, Summaries, request_schema
 from outlay.serve.ledger.ledger import Ledger, Note
 from outlay.serve.ledger.money import Money
 from outlay.serve.ledger.records import ID_LENGTH
 
 NAME_LENGTH = ID_LENGTH - 48  # the number of the episode follows it, and in notes a bundle and a step
 BUNDLE, ARM_BUNDLE, SETTINGS = "bundle", "arm bundle", "settings"  # kinds of notes
-LEFT_OUT = (
-    "files",
-    "estimates",
-    "certificate",
-    "versions",
-    "sha256",
-)  # keys of a manifest that do not affect decisions
+LEFT_OUT = ("files", "versions")  # keys of a manifest that do not affect decisions
 
 
-@dataclass(frozen=True)
+class NotedPolicy(Struct, frozen=True):
+    """A policy in the ledger's notes: the salt of its draw."""
+
+    salt: str
+
+
+class NotedFrontier(Struct, frozen=True):
+    """All policies that may be mixed anew."""
+
+    members: tuple[NotedPolicy, ...]
+
+
+class NotedBundle(Struct, frozen=True, kw_only=True):
+    """What is read of the ledger's notes of bundles, which hold the manifests. K actions.
+
+    Attributes:
+        id: of the bundle.
+        unit: of money.
+        none: the value that means "no incentive".
+        actions: `[K]` values.
+        reserve: `[K]` money to set aside for each; None: the settings say it.
+        features: names of what its policies read.
+        campaign: the content of the campaign file.
+        members: of its mixture.
+        frontier: where its mixture may be solved anew.
+    """
+
+    id: str
+    unit: str
+    none: float | None = None
+    actions: tuple[float, ...]
+    reserve: tuple[float, ...] | None = None
+    features: FeatureNames
+    campaign: dict[str, Any]
+    members: tuple[NotedPolicy, ...]
+    frontier: NotedFrontier | None = None
+
+    @property
+    def salts(self) -> tuple[str, ...]:
+        """Salts of all policies that it may serve."""
+        return tuple(each.salt for each in (self.frontier or self).members)
+
+
+noted_bundle = msgspec.json.Decoder(NotedBundle).decode
+
+
+@dataclass(frozen=True, eq=False)
 class LoadedBundle:
     """A bundle that may go into service, with what its actions cost.
 
@@ -83,7 +124,7 @@ class LoadedBundle:
     @property
     def campaign(self) -> str:
         """The campaign that pays."""
-        return str(self.bundle.manifest["name"])
+        return self.bundle.manifest.name
 
     def amount(self, index: int) -> int:
         """Return the minor units to reserve for the action at this position; 0 for none."""
@@ -116,20 +157,20 @@ def prepare_bundle(
         bundle = load_bundle(folder, shared=shared)
     except OSError as error:
         raise BundleError(f"cannot be read ({error.strerror}).", file=folder, way_out="Check the path.") from None
-    name = str(bundle.manifest["name"])
+    name = bundle.manifest.name
     if campaign not in (None, name):
         raise BundleError(
             f"is a bundle of campaign {name!r}; this server spends the money of {campaign!r}.",
             file=folder,
             way_out="Serve it with a server of its own.",
         )
-    if max(len(name), len(config.episode.name or bundle.manifest["episode"])) > NAME_LENGTH:
+    if max(len(name), len(config.episode.name or bundle.manifest.episode)) > NAME_LENGTH:
         raise BundleError(
             f"the name of its campaign or episode has more than {NAME_LENGTH} characters.",
             file=folder,
             way_out="Give the episode a shorter name in serve.toml, or the campaign one in its file.",
         )
-    none = float(bundle.manifest["none"] or 0.0)
+    none = float(bundle.manifest.none or 0.0)
     fallback = none if config.fallback is None else config.fallback
     pool = Pool(bundle)
     decider = Decider(pool, pool.weights, none, fallback, config.random.share, config.random.salt)
@@ -144,7 +185,7 @@ def prepare_bundle(
         decider = replace(decider, fallback=float(bundle.actions[index]))
     if config.plan is not None:
         pool.check()
-    money = Money(str(bundle.manifest["unit"]), config.minor)
+    money = Money(bundle.manifest.unit, config.minor)
     loaded = LoadedBundle(folder, decider, _amounts(bundle, config, money, none), decider.index_of(none), money)
     if history is not None and bundle.history is not None:
         loaded = replace(loaded, first_past=FirstPast.read(bundle, history))
@@ -164,7 +205,7 @@ def check_money(ledger: Ledger, loaded: LoadedBundle, config: ServeConfig) -> No
             way_out=f"Write minor = {minor}, or use another ledger.",
         )
     for note in ledger.notes(loaded.campaign, BUNDLE)[-1:]:
-        if (unit := json.loads(note.content)["unit"]) != loaded.money.unit:
+        if (unit := noted_bundle(note.content).unit) != loaded.money.unit:
             raise BundleError(
                 f"counts money in {loaded.money.unit}, and the ledger in {unit}: its money would change.",
                 file=loaded.path,
@@ -207,7 +248,8 @@ def register_bundle(ledger: Ledger, loaded: LoadedBundle, config: ServeConfig, n
 
 def bundle_note(loaded: LoadedBundle, kind: str, now: int) -> Note:
     """Return the note by which the ledger knows a bundle."""
-    content = {key: value for key, value in loaded.bundle.manifest.items() if key not in LEFT_OUT}
+    manifest = loaded.bundle.manifest
+    content = {key: value for key, value in manifest.content().items() if key not in LEFT_OUT} | {"id": manifest.id}
     return Note(kind=kind, key=loaded.bundle.id, ts=now, content=json.dumps(content, ensure_ascii=False))
 
 
@@ -220,8 +262,8 @@ def _amounts(bundle: Bundle, config: ServeConfig, money: Money, none: float) -> 
     actions, manifest = bundle.actions.tolist(), bundle.manifest
     if config.reserve is not None:
         file, amounts = config.path, _stated(actions, config.reserve, config.path)
-    elif (stored := manifest.get("reserve")) is not None:
-        file, amounts = bundle.folder, stored
+    elif manifest.reserve is not None:
+        file, amounts = bundle.folder, list(manifest.reserve)
         observed = bundle.campaign.budgets[bundle.campaign.money].reserve is None
         if observed and (free := unpriced(actions, amounts, none)):
             raise OutlayError(unpriced_words(free), file=file, way_out=WAY_OUT)
@@ -233,7 +275,7 @@ def _amounts(bundle: Bundle, config: ServeConfig, money: Money, none: float) -> 
             + ", ".join(f'"{action:g}" = {action:g}' for action in actions[:3])
             + " …",
         )
-    largest = manifest.get("largest_costs")  # older bundles do not say
+    largest = manifest.largest_costs
     if largest is not None and (low := too_low(actions, amounts, largest, none)) is not None:
         raise OutlayError(low.words, file=file, where="reserve", way_out=TOO_LOW)
     return tuple(map(money.reserve, amounts))

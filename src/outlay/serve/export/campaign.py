@@ -20,7 +20,8 @@ from outlay.core.files import new_file
 from outlay.core.reserves import ROUNDING
 from outlay.logs.reading import quoted
 from outlay.logs.source import Source
-from outlay.serve.user_days.layout import FEATURE, FOLDER, KIND, LogLayout
+from outlay.serve.deciding.loaded_bundle import NotedBundle
+from outlay.serve.user_days.log_row import FEATURE, FOLDER, KIND, LogLayout
 
 SOURCE = f"log/{FOLDER}=*/*.parquet"
 FILE = "campaign.toml"
@@ -41,18 +42,18 @@ HEADER = "# The log of decisions written by outlay export-log: a row per user an
 
 
 def campaign_of(
-    bundle: Mapping[str, Any], summaries: Collection[str], layout: LogLayout, source: Source, as_of: datetime.date
+    bundle: NotedBundle, summaries: Collection[str], layout: LogLayout, source: Source, as_of: datetime.date
 ) -> dict[str, Any]:
     """Return the content of the campaign file.
 
     Args:
-        bundle: the bundle's manifest.
+        bundle: the one that was put into service last.
         summaries: those of its features that summarise the user's past.
         layout: columns of the log.
         source: the exported log, with the view `log`.
         as_of: the last whole day of which the ledger has outcomes; written if the campaign declares delays.
     """
-    content = copy.deepcopy(dict(bundle["campaign"]))
+    content = copy.deepcopy(bundle.campaign)
     log, names = content["log"], layout.names
     log["source"] = SOURCE
     for role in ("user", "time", "action", "forced"):
@@ -60,7 +61,7 @@ def campaign_of(
     log.pop("where", None)  # it selected rows of another log
     log.pop("events", None)  # the ledger has credited outcomes to their decisions
     _put(log, "as_of", as_of.isoformat() if log.get("delays") else None)
-    actions = {float(action) for action in bundle["actions"]} | set(log.get("actions", ()))
+    actions = set(bundle.actions) | set(log.get("actions", ()))
     given = source.run(f"SELECT DISTINCT {quoted(names['action'])} FROM log")
     log["actions"] = sorted(actions | {float(action) for (action,) in given})
     drew, listed = source.run(
@@ -71,8 +72,8 @@ def campaign_of(
     _put(log, "eligible", names["eligible"] if listed else None)
     log["outcomes"] = [name for role, name in names.items() if role in FOLLOWING or role.startswith(KIND)]
     features = log["features"]
-    for part in ("categorical", "numeric"):
-        features[part] = [names[FEATURE + name] for name in bundle["features"][part] if name not in summaries]
+    for part, read in (("categorical", bundle.features.categorical), ("numeric", bundle.features.numeric)):
+        features[part] = [names[FEATURE + name] for name in read if name not in summaries]
     money = _money(content["budget"])
     money["cost"] = names["paid"]
     if log.get("segment") is not None and not _is_known(source, log["segment"]):
@@ -91,14 +92,14 @@ def campaign_of(
         log["actions"] = sorted({*log["actions"], none})
     if summaries:
         # What decisions were made on, unless days without a row count from now on: then all of it is computed anew.
-        same = bundle["campaign"]["log"].get("complete") == log.get("complete")
+        same = bundle.campaign["log"].get("complete") == log.get("complete")
         log["history"]["recorded"] = same and all(names[FEATURE + name] == name for name in summaries)
     return content
 
 
-def campaign_notes(file: Path, bundle: Mapping[str, Any], as_of: datetime.date, *, edited: bool) -> list[str]:
+def campaign_notes(file: Path, bundle: NotedBundle, as_of: datetime.date, *, edited: bool) -> list[str]:
     """What to correct in the campaign file: `as_of` of an edited one, and outcomes that were events of a table."""
-    notes, content = [], bundle["campaign"]
+    notes, content = [], bundle.campaign
     events = content["log"].get("events", {}).get("outcomes", {})
     lost = [name for name in events if name != _money(content["budget"])["name"]]
     if lost and not edited:

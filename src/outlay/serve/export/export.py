@@ -21,9 +21,7 @@ from outlay.core.progress import Counter, Progress, counted, silent, within
 from outlay.logs.reading import literal
 from outlay.logs.source import Source, open_source
 from outlay.serve.clock import Clock
-from outlay.serve.experiment.rehearsal import clock_with, rehearsal_of
 from outlay.serve.export.campaign import FILE, SOURCE, campaign_notes, campaign_of, check_expressions, write_campaign
-from outlay.serve.export.days import earlier_decisions, rewrite, write_day
 from outlay.serve.export.folder import (
     MEMORY,
     ExportedDay,
@@ -32,8 +30,11 @@ from outlay.serve.export.folder import (
     date_of,
     days_due,
     digest,
+    earlier_decisions,
     own_errors,
+    rewrite,
     workplace,
+    write_day,
 )
 from outlay.serve.export.propensities import Restarts, write_propensities
 from outlay.serve.export.rows import DaySummary, describe_sums, read_days
@@ -41,14 +42,11 @@ from outlay.serve.ledger.backends import open_ledger
 from outlay.serve.ledger.caps import Tally
 from outlay.serve.ledger.ledger import Ledger, LedgerError
 from outlay.serve.ledger.money import Money
+from outlay.serve.rehearsal import clock_with, rehearsal_of
 from outlay.serve.user_days.campaign_history import CampaignHistory
-from outlay.serve.user_days.layout import LogLayout
+from outlay.serve.user_days.log_row import LogLayout
 
-READ, DRAWN, WRITTEN = (
-    0.6,
-    0.85,
-    0.97,
-)  # share of the time by when the ledger is read, propensities and days are written
+READ, DRAWN, WRITTEN = 0.6, 0.85, 0.97  # of the time, when the ledger is read, propensities and days are written
 
 
 @dataclass(frozen=True)
@@ -117,6 +115,25 @@ class ExportResult:
         ]
 
 
+@dataclass(frozen=True)
+class _Work:
+    """What one run of an export works on.
+
+    Attributes:
+        history: the campaign's bundles and settings.
+        tallies: the ledger's counters, by day.
+        closed: the last day whose wait window is over.
+        out: the folder of the export.
+        folder: for temporary files.
+    """
+
+    history: CampaignHistory
+    tallies: Mapping[int, Tally]
+    closed: int
+    out: Path
+    folder: Path
+
+
 def export_log(
     ledger: str,
     out: str | Path,
@@ -149,33 +166,31 @@ def export_log(
     with closing(open_ledger(ledger, create=False)) as opened, own_errors(out):
         history = CampaignHistory(opened, _campaign(opened, campaign))
         state = ExportState.load(out, history.campaign)
-        rehearsal = rehearsal_of(opened, history.campaign)
-        timezone = history.settings.timezone
-        own = None if rehearsal is not None or clock is None else clock(timezone)
-        zone = own or clock_with(opened, rehearsal, timezone)
+        zone = _clock_of(opened, history, clock)
         tallies = opened.totals(history.campaign).days
         yesterday = zone.day(zone.now()) - 1
         closed = yesterday - history.wait_days
         days = days_due(tallies, state, closed, until=until, all_days=all_days)
         if not state.days:
             state.save(out)  # marks the folder as an export
-        with workplace(out) as work:
+        with workplace(out) as folder:
+            work = _Work(history, tallies, closed, out, folder)
             layout, total = _first_layout(history, state), sum(tallies[day].decisions for day in days)
             reading = counted(within(report, 0, READ), total, "reading the ledger")
-            summaries = dict(read_days(opened, history, days, closed, zone, list(layout.types), work, reading))
+            summaries = dict(read_days(opened, history, days, closed, zone, list(layout.types), folder, reading))
             for summary in summaries.values():
                 layout = layout.with_outcomes(summary.kinds).widened(summary.types, history.numeric)
-            with database(work, threads) as source:
+            with database(folder, threads) as source:
                 drawing = counted(within(report, READ, DRAWN), total, "propensities")
-                restarts = _propensities(source, history, state, days, work, out, drawing)
+                restarts = _propensities(source, work, state, days, drawing)
                 if days or layout != state.layout:
                     for day in set(state.days) - set(days):
                         rewrite(source, out, day, layout)
                 writing = within(report, DRAWN, WRITTEN)
-                written = _write(source, history, layout, summaries, tallies, closed, work, out, writing)
+                written = _write(source, work, layout, summaries, writing)
             state = replace(state, layout=layout, days=state.days | written)
             report(WRITTEN, "campaign file")
-            state, edited = _with_campaign_file(state, history, layout, yesterday, out, work)
+            state, edited = _with_campaign_file(state, work, layout, yesterday)
             state.save(out)
     present = {kind.casefold() for summary in summaries.values() for kind in summary.kinds}
     absent = tuple(
@@ -183,6 +198,12 @@ def export_log(
     )
     notes = campaign_notes(out / FILE, history.bundle, date_of(yesterday), edited=edited)
     return ExportResult(state, written, history.money, restarts, edited, absent, tuple(notes))
+
+
+def _clock_of(ledger: Ledger, history: CampaignHistory, own: Callable[[str], Clock] | None) -> Clock:
+    """Return the servers' clock: that of a rehearsal, else the given one, else the ledger's."""
+    rehearsal, timezone = rehearsal_of(ledger, history.campaign), history.settings.timezone
+    return own(timezone) if rehearsal is None and own is not None else clock_with(ledger, rehearsal, timezone)
 
 
 def _campaign(ledger: Ledger, requested: str | None) -> str:
@@ -204,7 +225,7 @@ def _campaign(ledger: Ledger, requested: str | None) -> str:
 def _first_layout(history: CampaignHistory, state: ExportState) -> LogLayout:
     """Columns known before a row is read: those of older days, the bundles' features, and the expected outcomes."""
     features = [*history.categorical, *history.numeric]
-    layout = state.layout or LogLayout.begin(history.bundle["campaign"]["log"], features)
+    layout = state.layout or LogLayout.begin(history.bundle.campaign["log"], features)
     layout = layout.with_decisions().with_features(features)
     return layout.with_outcomes(_expected(history, layout)).widened({}, history.numeric)
 
@@ -215,61 +236,43 @@ def _expected(history: CampaignHistory, layout: LogLayout) -> list[str]:
     return [*history.settings.outcomes, *(kind for kind in history.kinds if kind.casefold() not in taken)]
 
 
-def _propensities(
-    source: Source,
-    history: CampaignHistory,
-    state: ExportState,
-    days: Sequence[int],
-    work: Path,
-    out: Path,
-    progress: Counter,
-) -> Restarts:
+def _propensities(source: Source, work: _Work, state: ExportState, days: Sequence[int], progress: Counter) -> Restarts:
     """Write the propensities of all new rows."""
     if not days:
         return Restarts(0, None)
-    files = ", ".join(literal(work / str(day) / "decisions.parquet") for day in days)
+    files = ", ".join(literal(work.folder / str(day) / "decisions.parquet") for day in days)
     old = [day for day in state.days if day not in days and day < days[-1]]
-    before = None if state.layout is None else earlier_decisions(out, old, state.layout)
-    file = work / "propensities.parquet"
-    return write_propensities(source, f"read_parquet([{files}])", before, history.salts, file, progress)
+    before = None if state.layout is None else earlier_decisions(work.out, old, state.layout)
+    file = work.folder / "propensities.parquet"
+    return write_propensities(source, f"read_parquet([{files}])", before, work.history.salts, file, progress)
 
 
 def _write(
-    source: Source,
-    history: CampaignHistory,
-    layout: LogLayout,
-    summaries: Mapping[int, DaySummary],
-    tallies: Mapping[int, Tally],
-    closed: int,
-    work: Path,
-    out: Path,
-    report: Progress,
+    source: Source, work: _Work, layout: LogLayout, summaries: Mapping[int, DaySummary], report: Progress
 ) -> dict[int, ExportedDay]:
     """Write the files of each day, and compare their sums with the ledger's."""
-    written = {}
+    written, minor = {}, work.history.settings.minor
+    drawn = work.folder / "propensities.parquet"
     for number, (day, summary) in enumerate(summaries.items()):
         report(number / len(summaries), f"writing {date_of(day)}")
-        rows, sums = write_day(
-            source, work / str(day), work / "propensities.parquet", day, layout, history.settings.minor, out
-        )
+        rows, sums = write_day(source, work.folder / str(day), drawn, day, layout, minor, work.out)
         if list(sums) != summary.sums:
             raise LedgerError(
                 f"counts {describe_sums(summary.sums)} on {date_of(day)}, but the file has {describe_sums(sums)}."
             )
-        written[day] = ExportedDay(rows, *sums, late=summary.late, closed=day <= closed, excess=tallies[day].excess)
+        closed, excess = day <= work.closed, work.tallies[day].excess
+        written[day] = ExportedDay(rows, *sums, late=summary.late, closed=closed, excess=excess)
     return written
 
 
-def _with_campaign_file(
-    state: ExportState, history: CampaignHistory, layout: LogLayout, as_of: int, out: Path, work: Path
-) -> tuple[ExportState, bool]:
+def _with_campaign_file(state: ExportState, work: _Work, layout: LogLayout, as_of: int) -> tuple[ExportState, bool]:
     """Write the campaign file unless it was edited; also return whether it was."""
-    file = out / FILE
+    file, history = work.out / FILE, work.history
     if state.edited(file):
         return state, True
-    with open_source(out / SOURCE, work, memory=MEMORY) as source:
+    with open_source(work.out / SOURCE, work.folder, memory=MEMORY) as source:
         content = campaign_of(history.bundle, history.summaries, layout, source, date_of(as_of))
         state = replace(state, campaign_file=digest(write_campaign(file, content)))
-        state.save(out)
+        state.save(work.out)
         check_expressions(content, layout, source, file)
     return state, False

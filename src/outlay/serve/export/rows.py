@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 
 from outlay.core.progress import Counter
 from outlay.serve.clock import Clock, midnight
-from outlay.serve.deciding.choice import VALUE_LIMIT, decode_draw
+from outlay.serve.deciding.decider import VALUE_LIMIT, decode_draw
 from outlay.serve.deciding.features import value_text
 from outlay.serve.export.folder import date_of, ledger_sums
 from outlay.serve.ledger.caps import Tally
@@ -28,7 +28,7 @@ from outlay.serve.ledger.ledger import DecisionRow, Ledger, LedgerError
 from outlay.serve.ledger.money import LARGEST
 from outlay.serve.ledger.records import ARM_CAP, DAY_CAP, TOTAL_CAP, USER_LIMIT
 from outlay.serve.user_days.campaign_history import CampaignHistory, PossibleActions
-from outlay.serve.user_days.rows import allowed_of, counts_as_forced, fits_of, outcomes_in_time, window_end
+from outlay.serve.user_days.log_row import allowed_of, counts_as_forced, fits_of, outcomes_in_time, window_end
 
 MONEY_REASONS = (USER_LIMIT, VALUE_LIMIT, DAY_CAP, ARM_CAP, TOTAL_CAP)
 CELLS = 500_000  # values in memory at a time

@@ -11,9 +11,9 @@ from collections.abc import Callable, Sequence
 
 from msgspec import UNSET
 
-from outlay.serve.deciding.choice import decode_draw
+from outlay.serve.deciding.decider import decode_draw
 from outlay.serve.deciding.features import value_text
-from outlay.serve.experiment.arms import ServedExperiment
+from outlay.serve.experiment import ServedExperiment
 from outlay.serve.handlers.messages import BadRequestError, DecisionRequest, Problem
 from outlay.serve.ledger.ledger import Ledger
 

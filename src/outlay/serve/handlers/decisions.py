@@ -26,12 +26,18 @@ from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from outlay.serve.clock import Clock
-from outlay.serve.deciding.choice import decode_draw, encode_draw, value_refusal
-from outlay.serve.deciding.decider import Decider, EncodedRequest
-from outlay.serve.deciding.features import EncodedRow, FeatureValueError, value_text
+from outlay.serve.deciding.decider import Decider, EncodedRequest, decode_draw, encode_draw, value_refusal
+from outlay.serve.deciding.features import (
+    EncodedRow,
+    FeatureValueError,
+    PastDay,
+    PastError,
+    Summaries,
+    check_past,
+    value_text,
+)
 from outlay.serve.deciding.loaded_bundle import LoadedBundle
-from outlay.serve.deciding.past import PastDay, PastError, Summaries, check_past
-from outlay.serve.experiment.arms import Enrolment, ServedArm, ServedExperiment
+from outlay.serve.experiment import Enrolment, ServedArm, ServedExperiment
 from outlay.serve.handlers.clusters import cluster_of, first_clusters
 from outlay.serve.handlers.commit import GroupCommit
 from outlay.serve.handlers.messages import (
@@ -185,9 +191,11 @@ class DecisionHandler:
         first = group[0].loaded
         if trial is None and all(each.loaded is first for each in group):
             return self._proposed(group, now, day)
-        groups: defaultdict[int, list[int]] = defaultdict(list)  # two bundles only while one replaces the other
+        groups: defaultdict[ServedArm | LoadedBundle, list[int]] = defaultdict(
+            list
+        )  # two bundles only while one replaces the other
         for i, each in enumerate(group):
-            groups[id(each.arm(day) or each.loaded)].append(i)
+            groups[each.arm(day) or each.loaded].append(i)
         proposals: dict[int, Proposal] = {}
         for places in groups.values():
             proposals.update(zip(places, self._proposed([group[i] for i in places], now, day), strict=True))

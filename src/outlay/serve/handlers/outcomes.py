@@ -9,7 +9,6 @@ from collections.abc import Sequence
 
 from outlay.serve.clock import Clock
 from outlay.serve.config import MONEY_KINDS
-from outlay.serve.deciding.outcome_kinds import nearest_outcome_kind
 from outlay.serve.handlers.commit import GroupCommit
 from outlay.serve.handlers.messages import BadRequestError, EventTime, NotFound, OutcomeAnswer, OutcomeRequest, Problem
 from outlay.serve.handlers.metrics import Metrics
@@ -17,6 +16,7 @@ from outlay.serve.handlers.state import ServingState
 from outlay.serve.ledger.ledger import Ledger
 from outlay.serve.ledger.money import MoneyError
 from outlay.serve.ledger.records import Outcome, OutcomeResult
+from outlay.serve.user_days.campaign_history import nearest_outcome_kind
 
 OVERRUNS = 3  # of one group of outcomes that are logged one by one
 

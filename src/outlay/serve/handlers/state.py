@@ -17,17 +17,15 @@ from msgspec.structs import replace
 
 from outlay.core.errors import BundleError, OutlayError
 from outlay.serve.config import MONEY_KINDS, ServeConfig
-from outlay.serve.deciding.choice import ChosenAction
-from outlay.serve.deciding.decider import POLICY, Decider, EncodedRequest
+from outlay.serve.deciding.decider import POLICY, ChosenAction, Decider, EncodedRequest
 from outlay.serve.deciding.loaded_bundle import LoadedBundle, prepare_bundle, register_bundle
-from outlay.serve.deciding.outcome_kinds import declared_outcome_kinds
-from outlay.serve.experiment.arms import ServedArm, ServedExperiment
-from outlay.serve.experiment.notes import follow_ramp
+from outlay.serve.experiment import ServedArm, ServedExperiment, follow_ramp
 from outlay.serve.ledger.caps import CampaignConfig
 from outlay.serve.ledger.ledger import Ledger, LedgerError
 from outlay.serve.pacing.budgets import arm_budget, outside_budget
 from outlay.serve.pacing.pacer import Pacer
 from outlay.serve.shared_settings import differences
+from outlay.serve.user_days.campaign_history import declared_outcome_kinds
 
 FIRST_WAIT, LONGEST_WAIT = 1_000, 60_000  # ms before a bundle that could not be loaded is tried again
 
@@ -41,7 +39,7 @@ class ServingState:
         trial: the A/B test that is served, or None.
         pacer: follows the plan outside the test; None without a plan, or before `set_pacers`.
         arm_pacers: the same for arms whose money the plan divides.
-        kinds: kinds of outcomes that are accepted; see `deciding/outcome_kinds.py`.
+        kinds: kinds of outcomes that are accepted; see `user_days/campaign_history.py`.
         prices: arm → the price that pacing has set, of those that are paced.
         outdated: why the settings are no longer the ledger's; empty if they are. Otherwise the server decides nothing.
         behind: why the bundle is not the ledger's; empty if it is.
@@ -73,7 +71,7 @@ class ServingState:
         """Return the name of the episode of a day number, outside the test or in an arm."""
         settings, plan = self.config.episode, self.config.plan
         loaded = self.loaded if arm is None else arm.loaded
-        name = settings.name or str(loaded.bundle.manifest["episode"])
+        name = settings.name or loaded.bundle.manifest.episode
         if settings.days is None:
             return name
         first = 0 if plan is None else plan.first

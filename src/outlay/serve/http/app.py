@@ -14,10 +14,8 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from outlay.serve.handlers.messages import Problem
 from outlay.serve.handlers.service import Service
-from outlay.serve.http.docs_page import docs_page
-from outlay.serve.http.endpoint import JSON
-from outlay.serve.http.openapi import document
-from outlay.serve.http.routes import ENDPOINTS
+from outlay.serve.http.openapi import docs_page, document
+from outlay.serve.http.routes import ENDPOINTS, JSON
 from outlay.serve.http.tokens import ADMIN_TOKEN, Role, Tokens
 from outlay.serve.ledger.actor import Actor, acting
 

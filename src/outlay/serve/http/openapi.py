@@ -1,18 +1,84 @@
-"""The OpenAPI document: what every endpoint takes and gives, with the messages as JSON schemas by msgspec."""
+"""The interface's description: the OpenAPI document, and the same as a page.
+
+openapi.json   what every endpoint takes and gives, with the messages as JSON schemas by msgspec
+/docs          the document as one page of HTML without scripts, which works offline
+"""
 
 from __future__ import annotations
 
 import inspect
+import json
 from collections.abc import Iterable, Sequence
+from html import escape
 from typing import Any
 
 import msgspec
 
 from outlay.core.version import __version__
 from outlay.serve.handlers.messages import DecisionAnswer, DecisionAnswers, OutcomeAnswer, OutcomeAnswers, Problem
-from outlay.serve.http.endpoint import Endpoint
+from outlay.serve.http.routes import Endpoint
 
-REF = "#/components/schemas/{name}"
+STYLE = (
+    "body{font:16px/1.5 system-ui,sans-serif;max-width:60em;margin:2em auto;padding:0 1em}"
+    "pre{background:#f3f4f5;padding:.8em;overflow:auto;font-size:14px}h2{margin-top:2em;font-size:1.1em}"
+)
+SCHEMAS = "#/components/schemas/"
+
+
+def docs_page(openapi: dict[str, Any]) -> str:
+    """Return the HTML of every route, with what it takes and gives, and of every message.
+
+    Args:
+        openapi: the OpenAPI document.
+    """
+    info, schemas = openapi["info"], openapi["components"]["schemas"]
+    routes = "".join(
+        _route(path, method, operation)
+        for path, methods in openapi["paths"].items()
+        for method, operation in methods.items()
+    )
+    messages = "".join(
+        f'<h2 id="{escape(name)}">{escape(name)}</h2><p>{escape(schema.get("description", ""))}</p>'
+        f"<pre>{_linked({key: part for key, part in schema.items() if key != 'description'})}</pre>"
+        for name, schema in schemas.items()
+    )
+    title = escape(f"{info['title']} {info['version']}")
+    return (
+        f'<!doctype html><html lang="en"><meta charset="utf-8"><title>{title}</title><style>{STYLE}</style>'
+        f'<h1>{title}</h1><p>{escape(info["description"])}</p><p>For programs: <a href="openapi.json">openapi.json</a>.'
+        f"</p>{routes}<h1>Messages</h1>{messages}</html>"
+    )
+
+
+def _route(path: str, method: str, operation: dict[str, Any]) -> str:
+    takes = operation.get("requestBody", {}).get("content", {}).get("application/json", {}).get("schema")
+    body = "" if takes is None else f"<p>Takes</p><pre>{_linked(takes)}</pre>"
+    answers = "".join(
+        f"<li>{code}: {escape(answer['description'])} {_messages(answer)}</li>"
+        for code, answer in operation["responses"].items()
+    )
+    words = escape(operation["description"])
+    return f"<h2><code>{method.upper()} {escape(path)}</code></h2><p>{words}</p>{body}<ul>{answers}</ul>"
+
+
+def _messages(answer: dict[str, Any]) -> str:
+    schema = answer.get("content", {}).get("application/json", {}).get("schema", {})
+    refs = [each["$ref"] for each in (schema, *schema.get("oneOf", ())) if "$ref" in each]
+    return ", ".join(f'<a href="#{name}">{name}</a>' for name in (escape(ref.removeprefix(SCHEMAS)) for ref in refs))
+
+
+def _linked(schema: dict[str, Any]) -> str:
+    """Return JSON with links in place of references."""
+    lines = []
+    for line in json.dumps(schema, indent=1, ensure_ascii=False).splitlines():
+        before, ref, name = line.partition(SCHEMAS)
+        name, _, rest = name.partition('"')
+        link = f'<a href="#{escape(name)}">{escape(name)}</a>"{escape(rest)}' if ref else ""
+        lines.append(escape(before) + link)
+    return "\n".join(lines)
+
+
+REF = SCHEMAS + "{name}"
 DESCRIPTION = (
     "Which incentive each user gets, under a hard budget. Every decision is in the ledger before it is answered. If "
     "the server has a token (OUTLAY_TOKEN), every route but the two of /v2/health/ needs it as a bearer token, and "

@@ -28,7 +28,7 @@ from typing import NamedTuple
 
 from outlay.serve.config import Plan
 from outlay.serve.deciding.decider import POLICY, RANDOM
-from outlay.serve.experiment.arms import ServedArm, ServedExperiment
+from outlay.serve.experiment import ServedArm, ServedExperiment
 from outlay.serve.ledger.caps import Tally, Totals
 
 UNSPENT = 0.01  # of the budget that may be left when the plan is over

@@ -46,15 +46,15 @@ class PolicyPool:
     @classmethod
     def of(cls, pool: Pool, minor: int) -> PolicyPool:
         """Return a bundle's policies as they were measured, with `minor` minor units in a unit of money."""
-        budgets = pool.bundle.manifest["budgets"]
-        money = next(i for i, budget in enumerate(budgets) if budget["money"])
-        sign = np.array([float(budget["sign"]) for budget in budgets])
+        budgets = pool.bundle.manifest.budgets
+        money = next(i for i, budget in enumerate(budgets) if budget.money)
+        sign = np.array([float(budget.sign) for budget in budgets])
         sign[money] = 1.0  # even if the campaign has a floor on money: the plan says how much to spend
         unit = np.ones(len(budgets))
-        days = pool.bundle.manifest["campaign"]["campaign"]["horizon_days"]
-        unit[money] = minor / (days if budgets[money]["per"] == "user" else 1)
-        limits = sign * unit * [budget["limit"] for budget in budgets]
-        fold = np.array([entry.get("fold", -1 if "file" in entry else 0) for entry in pool.entries])
+        days = pool.bundle.campaign.meta.horizon_days
+        unit[money] = minor / (days if budgets[money].per == "user" else 1)
+        limits = sign * unit * [budget.limit for budget in budgets]
+        fold = np.array([entry.fold for entry in pool.entries])
         costs = pool.measurements[:, 1:] * sign * unit
         return cls(pool.measurements[:, 0], costs, limits, money, pool.weights, fold)
 

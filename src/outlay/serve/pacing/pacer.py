@@ -21,8 +21,7 @@ from outlay.serve.deciding.decider import Decider
 from outlay.serve.ledger.ledger import Ledger, Note
 from outlay.serve.pacing.budgets import PacedBudget
 from outlay.serve.pacing.mixing import PolicyPool
-from outlay.serve.pacing.pacing import PacingState, begin, correct, weights_of
-from outlay.serve.pacing.snapshot import PacingSetup
+from outlay.serve.pacing.pacing import PacingSetup, PacingState, begin, correct, weights_of
 
 _decode = msgspec.json.Decoder(PacingState).decode
 _encode = msgspec.json.Encoder().encode
@@ -40,7 +39,7 @@ class _Paced:
 
     @property
     def campaign(self) -> str:
-        return str(self.base.pool.bundle.manifest["name"])
+        return self.base.pool.bundle.manifest.name
 
     @property
     def prefix(self) -> str:

@@ -1,1 +1,0 @@
-"""A/B tests behind the server: the arms, what stands about them, the rehearsal."""
