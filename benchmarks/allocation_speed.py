@@ -31,7 +31,7 @@ from budget_control import control_spend
 from knapsack_highs import linear_program
 from outlay.ops.knapsack import Choices
 from outlay.ops.knapsack_prices import budget_path
-from outlay.twostage.allocation import allocate
+from outlay.response.allocation import allocate
 
 OUT = Path(__file__).parent / "out"
 

@@ -37,8 +37,8 @@ from outlay.core.progress import silent
 from outlay.core.transitions import LEARN, SELECT, Transitions
 from outlay.learning import orthogonal, trees
 from outlay.learning.heads import coordinates, largest_multiplier
-from outlay.learning.orthogonal_policies import answers
-from outlay.learning.two_part import without_amount_luck
+from outlay.learning.orthogonal import answers
+from outlay.learning.outcomes import without_amount_luck
 from outlay.ops.mixture_lp import value_at
 from outlay.simulators import wide
 from outlay.simulators.city import (
@@ -62,7 +62,7 @@ from outlay.simulators.city import (
 )
 from outlay.simulators.city_people import log_of, logged
 from outlay.simulators.city_truth import CityTruth
-from outlay.training.game import spread_rows
+from outlay.training.log_game import spread_rows
 
 ROWS, BUDGETS = 20_000, 11
 FIELDS, VALUES = 1000, 100_000  # of *wide*
@@ -143,9 +143,9 @@ def learned(data: Transitions, learner: str, seed: int) -> NetworkArrays:
     bound = scaled * coords.reward_scale / coords.scale
     settings = (data, campaign.train, coords, bound, campaign.money, rows, seed)
     if learner == "trees":
-        return trees.learn(trees.TreesTraining(*settings), silent)[0]
+        return trees.fit(trees.TreesTraining(*settings), silent)[0]
     training = orthogonal.Orthogonal(*settings)
-    *_, progress = orthogonal.learn(training)
+    *_, progress = training.blocks(training.begin())
     return answers(training, progress).network
 
 

@@ -36,7 +36,7 @@ from outlay.core.progress import silent
 from outlay.core.transitions import Transitions
 from outlay.simulators.city import COUPONS, DAYS, City
 from outlay.simulators.city_people import People
-from outlay.training import column_generation, frontier
+from outlay.training import column_generation, every_budget
 from own_looks import count_looks_in
 
 OUT = Path(__file__).parent / "out" / "city_limits.json"
@@ -79,8 +79,8 @@ def served(data: Transitions, folder: Path, city: City, folds: int, seed: int, r
     """What one training serves with so many rounds of column generation; a finished training is not made again."""
     column_generation.ROUNDS = rounds
     asked = data.campaign.with_train(folds=folds)
-    learned = frontier.learn(data, asked, "orthogonal", seed, folder, True, silent)
-    chosen, gap = learned.chosen, learned.found["gap"]
+    learned = every_budget.learn(data, asked, "orthogonal", seed, folder, True, silent)
+    chosen, gap = learned.chosen, learned.figures.to_dict()["gap"]
     write_bundle(folder / "served", bundle_spec(learned.context, chosen.members, chosen.weights))
     limit = np.array([budget.limit for budget in asked.budgets])
     spent = chosen.weights @ np.array([kept.coordinates[1:] for kept in chosen.members]) / limit

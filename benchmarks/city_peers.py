@@ -41,10 +41,10 @@ from city_quality import BUDGETS, METHODS, OUT, PRICES, SIMULATED, USERS, Result
 from outlay.choosing.measure import Measure
 from outlay.core.transitions import LEARN, SELECT, Transitions
 from outlay.estimators.units import coordinates, needed_days
+from outlay.response.labels import k_day_labels
 from outlay.simulators.city import City
 from outlay.simulators.city_people import PolicyValues
 from outlay.simulators.city_truth import CityCurve, CityTruth, optimum
-from outlay.twostage.labels import k_day_labels
 from peers_environment import D3RLPY, HERE, peer_python
 
 PACKAGES = (*D3RLPY, "lightgbm==4.6.0")

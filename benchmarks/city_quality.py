@@ -42,8 +42,8 @@ from outlay.ops.mixture_lp import solve_mixture, value_at
 from outlay.simulators.city import City
 from outlay.simulators.city_people import PolicyValues
 from outlay.simulators.city_truth import CityCurve, CityTruth, optimum
-from outlay.training import frontier, two_stage
-from outlay.training.game import Learned
+from outlay.training import every_budget, two_stage
+from outlay.training.record import Learned
 
 OUT = Path(__file__).parent / "out" / "city_quality.json"
 USERS, BUDGETS, SIMULATED = 50_000, 11, 20_000
@@ -163,7 +163,7 @@ def learned(method: str, data: Transitions, seed: int, folder: Path) -> Learned:
         return two_stage.learn(data, data.campaign, "deepfm", days, seed, folder, quiet)
     own = folder / method
     own.mkdir()
-    return frontier.learn(data, data.campaign.with_train(folds=1), method, seed, own, False, quiet)
+    return every_budget.learn(data, data.campaign.with_train(folds=1), method, seed, own, False, quiet)
 
 
 def table(results: list[Result]) -> str:

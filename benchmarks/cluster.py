@@ -26,6 +26,7 @@ from outlay.cluster.networks import NetworkSpec, train_networks
 from outlay.core.progress import silent
 from outlay.core.transitions import Transitions
 from outlay.learning.checkpoint import PROGRESS
+from outlay.learning.in_steps import train_through
 
 LEARNER = "orthogonal"
 
@@ -84,9 +85,10 @@ def main() -> None:
                 specs = [spec_of(data, folder / f"{name}-{number}-{epochs}", epochs) for epochs in options.epochs]
                 for spec in specs:
                     if name == "alone":
-                        spec.open().learn(spec.folder, False, silent)
+                        training, task = spec.open()
+                        train_through(training, spec.folder, task.key, False, silent)
                     else:
-                        train_networks(spec, spec.open().training, 2, False, silent)
+                        train_networks(spec, spec.open()[0], 2, False, silent)
                 times.append(step_time(specs[0], specs[1]))
                 curves.append(told(specs[1])[2])
                 longest = told(specs[1])[1]
@@ -101,7 +103,7 @@ def main() -> None:
         killer = Thread(target=kill_after_checkpoint, args=(spec.folder, kept))
         killer.start()
         begun = time.perf_counter()
-        train_networks(spec, spec.open().training, 2, False, silent)
+        train_networks(spec, spec.open()[0], 2, False, silent)
         killer.join()
         print(
             f"a worker was killed 5 s after the checkpoint at step {kept[0]}; all {told(spec)[0]} steps took "

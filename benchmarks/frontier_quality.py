@@ -47,8 +47,8 @@ from outlay.estimators.frontier import Points
 from outlay.ops.mixture_lp import solve_mixture, value_at
 from outlay.ops.tabular import constrained_optimum, measure
 from outlay.simulators.truth import Truth
-from outlay.training import frontier as train_frontier
-from outlay.training import game, two_stage
+from outlay.training import every_budget as train_frontier
+from outlay.training import log_game, two_stage
 
 OUT = Path(__file__).parent / "out"
 USERS: dict[Literal["thirty-day", "habit"], int] = {"thirty-day": 133_334, "habit": 600_000}  # about 4 million rows
@@ -131,7 +131,7 @@ def methods(
         # All methods learn from the same users: no folds.
         campaign = data.campaign.with_train(action_degree=degree, folds=1)
         learned = train_frontier.learn(data, campaign, oracle, seed, folder, False, quiet)
-        return of_policies(exact, learned.chosen, data), int(learned.found["parameters"])
+        return of_policies(exact, learned.chosen, data), learned.figures.parameters
 
     yield "frontier, counted", lambda: frontier("tabular")
     yield "plug-in (counted, not smoothed)", lambda: frontier("tabular", 0)
@@ -140,7 +140,7 @@ def methods(
 
     def classic(days: int) -> tuple[list[Any], int]:
         learned = two_stage.learn(data, data.campaign, "deepfm", days, seed, folder, quiet)
-        return of_policies(exact, learned.chosen, data), int(learned.found["parameters"])
+        return of_policies(exact, learned.chosen, data), learned.figures.parameters
 
     for days in (1, 3, 7):
         yield f"DeepFM, {days}-day label", lambda days=days: classic(days)  # type: ignore[misc]
@@ -150,7 +150,7 @@ def methods(
         for budget in exact.budgets[list(AIM_BUDGETS)]:
             limits = (data.campaign.budgets[0].model_copy(update={"at_most": float(budget)}),)
             campaign = data.campaign.model_copy(update={"budgets": limits})
-            learned = game.learn(data, campaign, "aim-greedy", "bcq", seed, folder, False, quiet)
+            learned = log_game.learn(data, campaign, "aim-greedy", "bcq", seed, folder, False, quiet)
             bundle, weights = learned.chosen.measure.served, learned.chosen.weights
             place = [learned.chosen.measured.index(kept) for kept in learned.chosen.members]
             actions = [bundle.member_actions(i, exact.truth.codes, exact.truth.numbers) for i in place]
@@ -218,7 +218,7 @@ per = "decision"
         below = 1 - x[0] / constrained_optimum(model, x[1:]).value
         judged = [(limits[j], np.nan, below, x[1 + j] / limits[j] - 1) for j in range(2)]
         name = "counted" if oracle == "tabular" else oracle
-        yield result(f"frontier, {name}", "habit, two budgets", seed, began, int(learned.found["parameters"]), judged)
+        yield result(f"frontier, {name}", "habit, two budgets", seed, began, learned.figures.parameters, judged)
 
 
 def outlay_states(path: Path, data: Transitions) -> tuple[NDArray[np.int32], NDArray[np.float32]]:

@@ -26,9 +26,9 @@ from typing import Any
 from outlay.core.looking_back import with_lags
 from outlay.jobs.prepare import prepare
 from outlay.jobs.simulate import simulate
-from outlay.twostage.answers import Response
-from outlay.twostage.labels import k_day_labels
-from outlay.twostage.response import Kind, fit
+from outlay.response.answers import Response
+from outlay.response.labels import k_day_labels
+from outlay.response.model import Kind, fit
 
 OUT = Path(__file__).parent / "out"
 KINDS: tuple[Kind, ...] = ("deepfm", "din")

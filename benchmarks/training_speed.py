@@ -32,11 +32,12 @@ from outlay.core.mixture import Mixture
 from outlay.core.transitions import LEARN, SELECT, Transitions
 from outlay.jobs.prepare import prepare
 from outlay.jobs.simulate import simulate
-from outlay.learning.game import Game, play, settings_of
+from outlay.learning.acting import Policy
+from outlay.learning.fresh import settings_of
+from outlay.learning.game import Game, play
 from outlay.learning.heads import coordinates
 from outlay.learning.mixing import RULES
 from outlay.learning.mixing.rule import Constraints, FinalWeights, Rule
-from outlay.learning.policy import Policy
 from outlay.learning.tabular import counted_model
 from outlay.ops.tabular import measure
 from peers_environment import D3RLPY, THREADS, ask, peer_python

@@ -28,7 +28,7 @@ import numpy as np
 import outlay
 from outlay.core.transitions import LEARN, Transitions
 from outlay.learning.heads import coordinates
-from outlay.learning.orthogonal import Orthogonal, learn
+from outlay.learning.orthogonal import Orthogonal
 from peers_environment import ask, peer_python
 
 PEER = ("torch==2.13.0", "numpy==2.3.5")
@@ -50,7 +50,8 @@ def training(folder: Path) -> Orthogonal:
 def time_own(folder: Path, steps: int) -> None:
     """Print the seconds of a step, as JSON."""
     began = time.perf_counter()
-    going = learn(training(folder))
+    of = training(folder)
+    going = of.blocks(of.begin())
     first = next(going)  # compiles
     compiling, done, inside, before = time.perf_counter() - began, first.step, first.seconds, time.perf_counter()
     for progress in going:

@@ -156,8 +156,38 @@ def measured(panel: Panel) -> Tenth:
     return Tenth(0.1 + 1 / np.sqrt(panel.num_users))
 '''
 
+LEARNER = '''"""Means: what each action has brought on its day, whoever got it. Q(s, a) = E[x | a]."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from outlay.core.arrays import preferring_network
+from outlay.core.progress import Progress
+from outlay.learning.learner import BestResponses, Task
+from outlay.learning.multipliers import Answers, answered
+from outlay.learning.outcomes import outcomes
+
+WITHOUT_LUCK = True
+
+
+def learn(task: Task, report: Progress) -> BestResponses:
+    """Return the best responses to means."""
+    report(0.0, "means")
+    data, actions = task.data, np.arange(task.data.num_actions)
+    given, outcome = data.action[task.rows], outcomes(data, task.rows)
+    q = np.array([outcome[given == action].mean(axis=0) for action in actions])
+    empty = preferring_network(actions, data.schema.sizes, data.number_columns.shape[1], q.shape[1])
+    network = replace(empty, head=(empty.head[0], q.reshape(1, -1).astype(np.float32)))
+    grid = answered(task.coords, task.bound, task.campaign.money, q[None], np.ones((1, len(q)), np.bool_))
+    return BestResponses.of_one_q(task.learner, Answers(network, *grid), task.coords, "Means answer")
+'''
+
 ADDED = {
     "learning/mixing/toy.py": RULE,
+    "learning/means.py": LEARNER,
     "simulators/toy.py": CAMPAIGN,
     "estimators/toy.py": ESTIMATOR,
     "evaluating/long_enough.py": CHECK,
@@ -167,6 +197,10 @@ ROWS = {
     "learning/mixing/__init__.py": (
         '    "lp": "outlay.learning.mixing.lp",\n',
         '    "toy": "outlay.learning.mixing.toy",\n',
+    ),
+    "learning/__init__.py": (
+        '        "trees": "outlay.learning.trees",\n',
+        '        "means": "outlay.learning.means",\n',
     ),
     "simulators/catalogue.py": (
         '    "habit": "outlay.simulators.habit:simulator",\n',
@@ -224,6 +258,7 @@ min_steps = 500
 ''')
 data = outlay.prepare(path, "data")
 run = outlay.train("data", "run", method="toy")
+learned = outlay.train("data", "learned", oracle="means", folds=1)
 try:
     outlay.train("data", "other", method="unknown")
 except OutlayError as error:
@@ -235,6 +270,10 @@ print(json.dumps({
     "contract": isinstance(RULES["toy"], rule.Rule),
     "method": run.manifest["method"],
     "members": len(run.manifest["members"]),
+    "learner": learned.manifest["oracle"],
+    "learned": learned.manifest["members"],
+    "notes": learned.manifest["notes"],
+    "spent": outlay.evaluate("learned").to_dict()["certificate"] is not None,
     "refused": refused,
     "estimates": [e for e in evaluation["estimates"] if e["estimator"] == "toy"],
     "title": "that policies change nothing" in report,
@@ -294,6 +333,16 @@ def test_a_mixing_rule_trains(used: Any) -> None:
     )
 
 
+def test_a_learner_trains_for_every_budget_and_is_evaluated(used: Any) -> None:
+    """What it serves is mixed from its policies: answers to prices, each with its own estimate and a measured value."""
+    assert used["learner"] == "means"
+    assert any(note.startswith("Means answer") for note in used["notes"])
+    answers = [member for member in used["learned"] if member["number"] is not None]
+    assert answers
+    assert all(len(member["critic"]) == len(member["fitted"]) == 2 for member in answers)
+    assert used["spent"]
+
+
 def test_an_estimator_stands_in_the_evaluation_and_in_the_report(used: Any) -> None:
     assert {e["target"] for e in used["estimates"]} == {"reward@1", "coupon_cost@1"}
     assert all(e["low"] < e["value"] < e["high"] for e in used["estimates"])
@@ -313,6 +362,6 @@ def test_an_allowance_widens_every_interval(used: Any) -> None:
     assert all(e["high"] - e["low"] > 0.2 * abs(e["value"]) for e in used["wide"])
 
 
-@pytest.mark.parametrize("command", ["simulate", "train"])
-def test_the_command_line_offers_them(command: str, extended: Path) -> None:
-    assert "toy" in python(extended, "-c", "from outlay.cli.main import run; run()", command, "--help")
+@pytest.mark.parametrize(("command", "name"), [("simulate", "toy"), ("train", "toy"), ("train", "means")])
+def test_the_command_line_offers_them(command: str, name: str, extended: Path) -> None:
+    assert name in python(extended, "-c", "from outlay.cli.main import run; run()", command, "--help")

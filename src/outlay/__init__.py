@@ -30,12 +30,12 @@ if TYPE_CHECKING:
     from outlay.jobs.train import train
     from outlay.jobs.train_seeds import train_seeds
     from outlay.learning.exact import solve
-    from outlay.twostage.allocation import allocate
+    from outlay.response.allocation import allocate
 
 _HOMES = {
     "Campaign": "outlay.core.campaign",
     "TabularCMDP": "outlay.core.cmdp",
-    "allocate": "outlay.twostage.allocation",
+    "allocate": "outlay.response.allocation",
     "analyze_experiment": "outlay.jobs.analyze_experiment",
     "assign_users": "outlay.jobs.assign_users",
     "check": "outlay.jobs.check",

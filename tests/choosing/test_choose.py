@@ -26,9 +26,9 @@ from outlay.core.transitions import CERTIFY, SELECT, Transitions
 from outlay.estimators.units import coordinates
 from outlay.jobs.allocate import allocate_users
 from outlay.learning.heads import coordinates as of_campaign
+from outlay.learning.tabular import countable
 from outlay.ops.intervals import Spread, std_error
-from outlay.training.frontier import countable
-from outlay.training.game import critic_context
+from outlay.training.log_game import critic_context
 from small_logs import campaign
 
 

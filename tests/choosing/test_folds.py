@@ -35,7 +35,8 @@ from outlay.evaluating.evaluate import _members
 from outlay.learning.tabular import counted_model
 from outlay.ops.intervals import quantile
 from outlay.ops.tabular import measure, policy_iteration
-from outlay.training.frontier import _learn_fold, _together
+from outlay.training.every_budget import _learn_fold, _together
+from outlay.training.pool import task_of
 from small_logs import campaign, draw, random_cmdp
 
 Array = NDArray[Any]
@@ -93,7 +94,9 @@ def test_what_a_fold_serves_does_not_depend_on_the_users_who_certify_it(
 
     def learned(data: Transitions, name: str) -> list[Array]:
         (tmp_path / name).mkdir()
-        found = _learn_fold(data, about, oracle, 0, tmp_path / name, False, silent)
+        folder = tmp_path / name
+        task = task_of(data, about, (oracle,), 0, folder / "checkpoints", resume=False)
+        found = _learn_fold(data, task, oracle, folder, silent)
         (answers,) = found.answers
         network = answers.network
         chosen = [found.chosen.weights, found.chosen.margin, *[kept.coordinates for kept in found.chosen.measured]]
@@ -327,7 +330,7 @@ def test_a_constant_action_that_several_folds_serve_is_one_member() -> None:
         return Selection(members, np.array(weights), np.ones(1), members, None, np.array([weights]))  # type: ignore[arg-type]
 
     del always
-    import outlay.training.frontier as job
+    import outlay.training.every_budget as job
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(job, "replace", lambda of, **changes: SimpleNamespace(**{**vars(of), **changes}))

@@ -30,7 +30,7 @@ from outlay.cli.console import number, use_threads
 from outlay.cli.main import app
 from outlay.core.version import __version__
 from outlay.jobs import doctor
-from outlay.training import frontier as train_frontier
+from outlay.training import every_budget as train_frontier
 
 COMMANDS = (
     "init",

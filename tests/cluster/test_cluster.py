@@ -24,6 +24,7 @@ from outlay.core.progress import silent
 from outlay.core.transitions import Transitions
 from outlay.jobs import score as score_module
 from outlay.learning import checkpoint
+from outlay.learning.in_steps import train_through
 from patience import PATIENCE
 from scored_rows import make_bundle, make_rows
 
@@ -107,17 +108,17 @@ def spec_of(city: Path, folder: Path, learner: str) -> NetworkSpec:
 
 
 def losses(folder: Path, spec: NetworkSpec) -> list[float]:
-    networks = spec.open()
-    load: Any = checkpoint.load_orthogonal if spec.learner == "orthogonal" else checkpoint.load_frontier
-    found: list[float] = load(folder, networks.training, networks.key).losses
+    training, task = spec.open()
+    found: list[float] = training.load(folder, task.key).losses
     return found
 
 
 @pytest.mark.parametrize("learner", ["orthogonal", "bcq"])
 def test_two_workers_make_the_steps_of_one_process(city: Path, tmp_path: Path, learner: str) -> None:
     alone, together = (spec_of(city, tmp_path / name, learner) for name in ("alone", "together"))
-    alone.open().learn(alone.folder, resume=False, report=silent)
-    train_networks(together, together.open().training, 2, resume=False, report=silent)
+    training, task = alone.open()
+    train_through(training, alone.folder, task.key, resume=False, report=silent)
+    train_networks(together, together.open()[0], 2, resume=False, report=silent)
     wanted, found = losses(alone.folder, alone), losses(together.folder, together)
     assert len(found) == len(wanted) >= 3
     np.testing.assert_allclose(found[0], wanted[0], rtol=1e-5)
@@ -126,14 +127,15 @@ def test_two_workers_make_the_steps_of_one_process(city: Path, tmp_path: Path, l
 
 def test_training_goes_on_from_the_last_checkpoint_when_a_worker_is_killed(city: Path, tmp_path: Path) -> None:
     spec, alone = spec_of(city, tmp_path / "run", "orthogonal"), spec_of(city, tmp_path / "alone", "orthogonal")
-    alone.open().learn(alone.folder, resume=False, report=silent)
+    training, task = alone.open()
+    train_through(training, alone.folder, task.key, resume=False, report=silent)
     # A checkpoint after the first block, as of a run that was cut off.
     with pytest.raises(KeyboardInterrupt):
         _cut_off_after_a_block(spec)
     killed: list[int] = []
     killer = Thread(target=_kill_a_worker, args=(killed,))
     killer.start()
-    train_networks(spec, spec.open().training, 2, resume=True, report=silent)
+    train_networks(spec, spec.open()[0], 2, resume=True, report=silent)
     killer.join()
     assert len(killed) == 1
     np.testing.assert_allclose(losses(spec.folder, spec), losses(alone.folder, alone), rtol=2e-3)
@@ -141,8 +143,7 @@ def test_training_goes_on_from_the_last_checkpoint_when_a_worker_is_killed(city:
 
 
 def _cut_off_after_a_block(spec: NetworkSpec) -> None:
-    networks = spec.open()
-
+    training, task = spec.open()
     every = checkpoint.EVERY_SECONDS
     checkpoint.EVERY_SECONDS = 0.0
     steps: list[float] = []
@@ -153,7 +154,7 @@ def _cut_off_after_a_block(spec: NetworkSpec) -> None:
             raise KeyboardInterrupt
 
     try:
-        networks.learn(spec.folder, resume=False, report=report)
+        train_through(training, spec.folder, task.key, resume=False, report=report)
     finally:
         checkpoint.EVERY_SECONDS = every
 

@@ -19,8 +19,8 @@ from outlay.comparing.true_values import TabularValues, true_values
 from outlay.core.progress import silent
 from outlay.core.transitions import CERTIFY, Transitions
 from outlay.estimators.fitted import Fitted
+from outlay.response.model import Kind
 from outlay.simulators import rollout
-from outlay.twostage.response import Kind
 
 MOST = 1.4  # yuan on day one
 

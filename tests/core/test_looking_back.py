@@ -16,7 +16,7 @@ from outlay.core.history import History
 from outlay.core.looking_back import LagFields, looking_back, with_lags
 from outlay.core.transitions import Transitions
 from outlay.jobs.prepare import prepare
-from outlay.logs.past import UserPast
+from outlay.logs.past_days import UserPast
 
 HISTORY = '[log.history]\ndays = 3\nsummaries = ["mean", "since"]\n'
 DELAYS = "[log.delays]\nreward = 2\ncoupon_cost = 1\n"

@@ -32,7 +32,7 @@ from outlay.evaluating.verdict import Verdict, VerdictKind
 from outlay.jobs.allocate import allocate_users
 from outlay.jobs.frontier import frontier
 from outlay.ops.tabular import measure
-from outlay.training.frontier import falls
+from outlay.training.column_generation import falls
 
 SECOND = """
 [[budget]]
@@ -64,7 +64,7 @@ def made(habit: Habit, tmp_path_factory: pytest.TempPathFactory) -> Runs:
         oracle, changes = WAYS[name]
         folder = tmp_path_factory.mktemp(name.replace(" ", "-"))
         path = untidy(folder) if name == "untidy" else habit.changed(folder, *changes)
-        return outlay.train(path, folder / "run", oracle=oracle)  # type: ignore[arg-type]
+        return outlay.train(path, folder / "run", oracle=oracle)
 
     return made
 

@@ -18,8 +18,8 @@ from hypothesis import strategies as st
 import outlay
 from campaign_files import campaign_file, panel
 from outlay.core.errors import OutlayError
-from outlay.logs.amounts import exactly, nearest_amounts
 from outlay.logs.source import read_rows
+from outlay.logs.values import exactly, nearest_amounts
 
 ROLES = ["segment", "user", "time", "action", "reward", "forced", "eligible", "terminal", "propensity", "row", "cost0"]
 THIRD = 1 / 3

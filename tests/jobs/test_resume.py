@@ -29,6 +29,7 @@ SLOW = """
 import signal, time
 signal.signal(signal.SIGINT, signal.default_int_handler)  # jobs in the background ignore it
 from outlay.learning import checkpoint
+from outlay.learning.critic_grid import FrontierTraining
 
 checkpoint.EVERY_SECONDS = 0.0
 saved = []
@@ -42,7 +43,7 @@ def slow(save):
     return then_wait
 
 checkpoint.save_game = slow(checkpoint.save_game)
-checkpoint.save_frontier = slow(checkpoint.save_frontier)
+FrontierTraining.save = slow(FrontierTraining.save)
 from outlay.cli.main import run
 run()
 """

@@ -70,7 +70,7 @@ def test_the_original_method_keeps_every_policy_with_equal_weights(habit: Habit,
 
 @pytest.mark.parametrize("oracle", ["ddqn", "edrr"])
 def test_every_oracle_keeps_the_limit(oracle: str, habit: Habit, tmp_path: Path) -> None:
-    run = outlay.train(habit.data, tmp_path / "run", oracle=oracle, method="aim-greedy")  # type: ignore[arg-type]
+    run = outlay.train(habit.data, tmp_path / "run", oracle=oracle, method="aim-greedy")
     assert run.manifest["oracle"] == oracle
     check_truth(run, habit)
     bundle = outlay.load_bundle(run.bundle)
@@ -302,7 +302,7 @@ def test_unknown_names_are_told_with_the_known_ones(habit: Habit, tmp_path: Path
     with pytest.raises(
         OutlayError, match=r"oracle: is 'dqn'\. Known: auto, orthogonal, trees, bcq, edrr, ddqn, tabular"
     ):
-        outlay.train(habit.data, tmp_path / "run", oracle="dqn")  # type: ignore[arg-type]
+        outlay.train(habit.data, tmp_path / "run", oracle="dqn")
     with pytest.raises(OutlayError, match=r"train\.preset: is 'fast'"):
         outlay.train(habit.data, tmp_path / "run", preset="fast")  # type: ignore[arg-type]
     assert list(tmp_path.iterdir()) == []

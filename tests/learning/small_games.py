@@ -8,11 +8,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from outlay.core.transitions import LEARN, SELECT
+from outlay.learning.acting import Policy
 from outlay.learning.critic import Oracle
-from outlay.learning.game import Game, settings_of
+from outlay.learning.fresh import settings_of
+from outlay.learning.game import Game
 from outlay.learning.heads import coordinates
 from outlay.learning.mixing import RULES
-from outlay.learning.policy import Policy
 from small_logs import campaign, draw, random_cmdp
 
 TRAIN = {"layers": [8], "batch": 32, "min_steps": 600, "epochs": 0.1, "candidate_every": 20, "learning_rate": 1e-2}

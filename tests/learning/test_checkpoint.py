@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,13 +15,15 @@ from small_games import BUDGETS, game
 from outlay.core.errors import FolderError
 from outlay.core.files import MANIFEST
 from outlay.core.transitions import LEARN, SELECT
-from outlay.learning import checkpoint, frontier
-from outlay.learning.frontier import FrontierTraining
-from outlay.learning.game import Game, GameProgress, play, settings_of
+from outlay.learning import checkpoint, critic_grid
+from outlay.learning.checkpoint import TrainingKey
+from outlay.learning.critic_grid import FrontierTraining
+from outlay.learning.fresh import settings_of
+from outlay.learning.game import Game, GameProgress, play
 from outlay.learning.heads import coordinates
 from small_logs import campaign, draw, random_cmdp
 
-KEY = {"data": "d4", "seed": 0, "settings": {"batch": 32, "shares": [0.7, 0.15, 0.15]}}
+KEY = TrainingKey("d4", {}, {"batch": 32, "shares": [0.7, 0.15, 0.15]}, 0, "frontier", "ddqn")
 
 
 @pytest.fixture(scope="module")
@@ -73,11 +76,16 @@ def test_a_checkpoint_replaces_the_last(halfway: tuple[Game, GameProgress], tmp_
 def test_another_seed_or_other_data_or_settings_are_refused(halfway: tuple[Game, GameProgress], tmp_path: Path) -> None:
     of, progress = halfway
     checkpoint.save_game(tmp_path / "checkpoints", progress, KEY)
-    for change in ({"seed": 1}, {"data": "other"}, {"settings": {"batch": 64, "shares": [0.7, 0.15, 0.15]}}):
+    changes: tuple[dict[str, Any], ...] = (
+        {"seed": 1},
+        {"data": "other"},
+        {"settings": {"batch": 64, "shares": [0.7, 0.15, 0.15]}},
+    )
+    for change in changes:
         with pytest.raises(FolderError, match=f"made with another {next(iter(change))}"):
-            checkpoint.load_game(tmp_path / "checkpoints", of, {**KEY, **change})
+            checkpoint.load_game(tmp_path / "checkpoints", of, replace(KEY, **change))
     with pytest.raises(FolderError, match="another data, seed"):
-        checkpoint.load_game(tmp_path / "checkpoints", of, {**KEY, "seed": 1, "data": "other"})
+        checkpoint.load_game(tmp_path / "checkpoints", of, replace(KEY, seed=1, data="other"))
 
 
 def test_a_half_written_checkpoint_is_none(halfway: tuple[Game, GameProgress], tmp_path: Path) -> None:
@@ -103,57 +111,57 @@ def test_a_half_written_checkpoint_is_none(halfway: tuple[Game, GameProgress], t
 
 
 @pytest.fixture(scope="module")
-def partway() -> tuple[FrontierTraining, frontier.FrontierProgress]:
+def partway() -> tuple[FrontierTraining, critic_grid.FrontierProgress]:
     """One network for every λ, after 4 of 10 blocks; its grid was laid again after the first and the fourth."""
     about = campaign(0.8, BUDGETS[:1], {"layers": [8], "batch": 32, "min_steps": 1000, "epochs": 0.1})
     data = draw(random_cmdp(3), 300, 6, seed=0, about=about, split=np.repeat([LEARN, SELECT], [200, 100]))
     coords = coordinates(about, data.outcome, steady=True)
     settings = settings_of(about.train, "ddqn", 0.8)
     of = FrontierTraining(data, about.train, coords, np.full(1, 3.0), 0, data.rows_of(LEARN), 0, settings)
-    going = frontier.learn(of)
+    going = of.blocks(of.begin())
     for _ in range(4):
         progress = next(going)
     return of, progress
 
 
 def test_a_frontier_comes_back_with_its_grid_and_goes_on(
-    partway: tuple[FrontierTraining, frontier.FrontierProgress], tmp_path: Path
+    partway: tuple[FrontierTraining, critic_grid.FrontierProgress], tmp_path: Path
 ) -> None:
     of, progress = partway
-    checkpoint.save_frontier(tmp_path / "checkpoints", progress, KEY)
-    found = checkpoint.load_frontier(tmp_path / "checkpoints", of, KEY)
+    of.save(tmp_path / "checkpoints", progress, KEY)
+    found = of.load(tmp_path / "checkpoints", KEY)
     assert same(found.learner, progress.learner)
     assert not np.array_equal(found.multipliers, of.begin().multipliers)
     for name in ("multipliers", "own", "step", "losses", "seconds"):
         assert np.array_equal(getattr(found, name), getattr(progress, name)), name
     assert (found.step, len(found.losses)) == (400, 4)
-    *_, whole = frontier.learn(of)
-    *_, resumed = frontier.learn(of, found)
+    *_, whole = of.blocks(of.begin())
+    *_, resumed = of.blocks(found)
     assert same(resumed.learner, whole.learner)
     assert np.array_equal(resumed.own, whole.own)
     assert resumed.losses == whole.losses
 
 
 def test_a_frontier_is_not_taken_for_a_game_nor_for_another_frontier(
-    partway: tuple[FrontierTraining, frontier.FrontierProgress], halfway: tuple[Game, GameProgress], tmp_path: Path
+    partway: tuple[FrontierTraining, critic_grid.FrontierProgress], halfway: tuple[Game, GameProgress], tmp_path: Path
 ) -> None:
     of, progress = partway
-    checkpoint.save_frontier(tmp_path / "checkpoints", progress, KEY)
+    of.save(tmp_path / "checkpoints", progress, KEY)
     with pytest.raises(FolderError, match="made with another seed"):
-        checkpoint.load_frontier(tmp_path / "checkpoints", of, {**KEY, "seed": 1})
+        of.load(tmp_path / "checkpoints", replace(KEY, seed=1))
     with pytest.raises(FolderError, match="damaged"):
         checkpoint.load_game(tmp_path / "checkpoints", halfway[0], KEY)
     checkpoint.save_game(tmp_path / "checkpoints", halfway[1], KEY)
     with pytest.raises(FolderError, match="damaged"):
-        checkpoint.load_frontier(tmp_path / "checkpoints", of, KEY)
+        of.load(tmp_path / "checkpoints", KEY)
 
 
 def test_a_checkpoint_holds_no_pickles(
-    halfway: tuple[Game, GameProgress], partway: tuple[FrontierTraining, frontier.FrontierProgress], tmp_path: Path
+    halfway: tuple[Game, GameProgress], partway: tuple[FrontierTraining, critic_grid.FrontierProgress], tmp_path: Path
 ) -> None:
     """Its arrays are read by NumPy with pickling refused; the rest is JSON."""
     checkpoint.save_game(tmp_path / "game", halfway[1], KEY)
-    checkpoint.save_frontier(tmp_path / "frontier", partway[1], KEY)
+    partway[0].save(tmp_path / "frontier", partway[1], KEY)
     for path in (*(tmp_path / "game").iterdir(), *(tmp_path / "frontier").iterdir()):
         if path.suffix == ".json":
             json.loads(path.read_text())

@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 from outlay.core.transitions import Transitions
 from outlay.learning import critic as critics
 from outlay.learning.critic import Critic, CriticSettings, DistinctStates, Oracle
-from outlay.nets.batches import Batch, StateRows, blocks, gather
+from outlay.nets.batches import Batch, Order, StateRows, blocks, gather
 from outlay.nets.loop import compiled_block
 from outlay.nets.network import NetworkOutputs, QNetwork, Shape, init_pair
 from outlay.ops.tabular import action_values, measure, policy_iteration
@@ -270,7 +270,7 @@ def learned(data: Transitions, chosen: CriticSettings, weights: Array, spread: A
 
     block = compiled_block(step, lambda state: (state, None), 100)
     state = critics.init(init_pair(of, 0), chosen)
-    for batch in blocks(data, np.arange(len(data)), batch=256, steps=500, total=steps, seed=0):
+    for batch in blocks(data, np.arange(len(data)), Order(256, 500, steps, seed=0)):
         state, _ = block(state, batch)
     return state
 

@@ -12,13 +12,13 @@ from numpy.typing import NDArray
 from small_games import BUDGETS, TRAIN, game
 
 from outlay.core.transitions import LEARN, SELECT, Transitions
+from outlay.learning.acting import Policy
 from outlay.learning.critic import Oracle
 from outlay.learning.game import SPARES, Game, GameProgress, frugal, play
 from outlay.learning.heads import coordinates
 from outlay.learning.mixing import RULES
 from outlay.learning.mixing.rule import badness, constraints
 from outlay.learning.multipliers import bisected
-from outlay.learning.policy import Policy
 from outlay.learning.tabular import counted_model
 from outlay.ops.tabular import measure
 from small_logs import campaign, draw, random_cmdp

@@ -15,12 +15,10 @@ from outlay.core.arrays import NetworkArrays
 from outlay.core.campaign import Campaign
 from outlay.core.schema import FIRST
 from outlay.core.transitions import LEARN, SELECT, Transitions
-from outlay.learning.frontier import FrontierTraining
-from outlay.learning.frontier import learn as learn_frontier
-from outlay.learning.game import settings_of
+from outlay.learning.critic_grid import FrontierTraining
+from outlay.learning.fresh import settings_of
 from outlay.learning.heads import coordinates
-from outlay.learning.orthogonal import PASSES, Orthogonal, learn
-from outlay.learning.orthogonal_policies import answers
+from outlay.learning.orthogonal import PASSES, Orthogonal, answers
 from outlay.nets.network import arrays
 from small_logs import transitions
 
@@ -97,7 +95,7 @@ def orthogonal(data: Transitions, steps: int) -> Orthogonal:
 
 def test_the_orthogonal_critic_finds_what_only_the_order_of_days_tells() -> None:
     problem = orthogonal(log(), 300)
-    *_, progress = learn(problem)
+    *_, progress = problem.blocks(problem.begin())
     effect, works = effect_of(answers(problem, progress).network), PASTS[:, 2] > 0
     assert effect[works].min() > effect[~works].max() + 0.1  # of every past: 0.4 and 0 in truth
     assert effect[works].mean() - effect[~works].mean() > 0.2
@@ -108,7 +106,7 @@ def test_so_does_a_critic_of_a_game() -> None:
     rows, coords = data.rows_of(LEARN), coordinates(data.campaign, np.asarray(data.outcome), steady=True)
     train = data.campaign.train.model_copy(update={"epochs": 0.1, "min_steps": 400})
     problem = FrontierTraining(data, train, coords, np.full(1, 3.0), 0, rows, 0, settings_of(train, "edrr", 0.0))
-    *_, progress = learn_frontier(problem)
+    *_, progress = problem.blocks(problem.begin())
     effect, works = effect_of(arrays(progress.learner.critic.target, coords.spread)), PASTS[:, 2] > 0
     assert effect[works].min() > effect[~works].max() + 0.1
     assert effect[works].mean() - effect[~works].mean() > 0.2

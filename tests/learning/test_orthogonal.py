@@ -17,12 +17,11 @@ from numpy.typing import NDArray
 from outlay.bundles.reference import forward
 from outlay.core.schema import FIRST
 from outlay.core.transitions import LEARN, SELECT, Transitions
-from outlay.learning.checkpoint import load_orthogonal, save_orthogonal
-from outlay.learning.derived_costs import determined_costs
+from outlay.learning.checkpoint import TrainingKey
 from outlay.learning.heads import coordinates
-from outlay.learning.orthogonal import DECAY_ROWS, MOST_DECAY, PASSES, WORSE, Orthogonal, learn
-from outlay.learning.orthogonal_policies import answers
-from outlay.nets import resident
+from outlay.learning.orthogonal import DECAY_ROWS, MOST_DECAY, PASSES, WORSE, Orthogonal, answers
+from outlay.learning.outcomes import determined_costs
+from outlay.nets import batches
 from outlay.nets.batches import gather
 from outlay.nets.network import Linear
 from outlay.nets.orthogonal import EffectShape, arrays_of, init_orthogonal, tell, value_heads
@@ -43,7 +42,7 @@ def training(data: Transitions, steps: int = 2000, **train: Any) -> Orthogonal:
 def test_the_effects_are_those_of_the_model_on_the_day_and_after_it() -> None:
     model = random_cmdp(25)
     problem = training(log_of(model))
-    *_, progress = learn(problem)
+    *_, progress = problem.blocks(problem.begin())
     found = answers(problem, progress)
     q = q_of(found.network, 3)
     said, truth = q[:, :, 0], exact_q(model, np.full(3, 1 / 3))
@@ -72,7 +71,7 @@ def log_of_effects(effect: NDArray[np.float64], level: NDArray[np.float64]) -> T
 
 def effects_by_state(data: Transitions) -> NDArray[np.float64]:
     problem = training(data, steps=1000)
-    *_, progress = learn(problem)
+    *_, progress = problem.blocks(problem.begin())
     q = q_of(answers(problem, progress).network, data.schema.sizes[0] - FIRST)[:, :, 0, 0]
     return np.asarray(q[:, 2] - q[:, 0]) / 2
 
@@ -117,7 +116,7 @@ def test_a_targeted_log_gives_the_same_effects() -> None:
         counted=False,
     )
     problem = training(data)
-    *_, progress = learn(problem)
+    *_, progress = problem.blocks(problem.begin())
     day = q_of(answers(problem, progress).network, 2)[:, :, 0]
     truth = effects(model.outcome)
     assert np.abs(effects(day) - truth).max() < 0.15 * np.abs(truth).max()
@@ -133,7 +132,7 @@ def test_weight_decay_is_a_prior_that_weighs_less_in_a_larger_log() -> None:
 def test_without_a_future_there_is_the_day_alone() -> None:
     data = log_of(random_cmdp(25), about=campaign(0.0))
     problem = training(data, steps=300)
-    *_, progress = learn(problem)
+    *_, progress = problem.blocks(problem.begin())
     found = answers(problem, progress)
     assert len(found.multiplier) == len(found.estimate) == 33
     assert found.network.num_policies == 1
@@ -141,7 +140,7 @@ def test_without_a_future_there_is_the_day_alone() -> None:
 
 def test_policies_run_from_the_dearest_to_the_cheapest() -> None:
     problem = training(log_of(random_cmdp(25)), steps=1000)
-    *_, progress = learn(problem)
+    *_, progress = problem.blocks(problem.begin())
     found = answers(problem, progress)
     assert found.multiplier.shape == (33, 1)
     assert found.network.num_policies == 1  # one Q, with 33 vectors of head weights
@@ -153,7 +152,7 @@ def test_policies_run_from_the_dearest_to_the_cheapest() -> None:
 def test_two_budgets_have_a_grid_of_both() -> None:
     budgets = [{"name": name, "cost": name, "at_most": 0.8} for name in "ab"]
     problem = training(log_of(random_cmdp(25, costs=2), about=campaign(GAMMA, budgets)), steps=300)
-    *_, progress = learn(problem)
+    *_, progress = problem.blocks(problem.begin())
     found = answers(problem, progress)
     assert found.multiplier.shape == (49, 2)
     assert (found.multiplier > 0).all(axis=1).any()
@@ -203,7 +202,7 @@ def test_a_derived_cost_is_the_line_of_the_rewards_value_exactly() -> None:
         counted=False,
     )
     problem = training(data, steps=300)
-    *_, progress = learn(problem)
+    *_, progress = problem.blocks(problem.begin())
     day = q_of(answers(problem, progress).network, 3)[:, :, 0]
     np.testing.assert_allclose(day[..., 1], 0.5 + np.arange(3) * day[..., 0], atol=1e-4)
 
@@ -233,7 +232,7 @@ def test_rows_without_a_choice_and_actions_that_were_not_allowed_teach_no_effect
         counted=False,
     )
     problem = training(data)
-    *_, progress = learn(problem)
+    *_, progress = problem.blocks(problem.begin())
     day = q_of(answers(problem, progress).network, 3)[:, :, 0]
     known = [0, 2]
     truth = effects(model.outcome[known])
@@ -261,11 +260,12 @@ def test_the_plain_arrays_say_what_the_networks_say() -> None:
 def test_a_training_that_goes_on_from_a_checkpoint_ends_where_an_unbroken_one_does(tmp_path: Path) -> None:
     """Bitwise; V was fitted before the checkpoint, and is fitted again after it."""
     problem = training(log_of(random_cmdp(25)), steps=400)
-    going = learn(problem)
+    going = problem.blocks(problem.begin())
     next(going)
-    save_orthogonal(tmp_path / "checkpoints", next(going), {})
+    key = TrainingKey("d4", {}, {}, 0, "frontier", "orthogonal")
+    problem.save(tmp_path / "checkpoints", next(going), key)
     *_, whole = going
-    *_, resumed = learn(problem, load_orthogonal(tmp_path / "checkpoints", problem, {}))
+    *_, resumed = problem.blocks(problem.load(tmp_path / "checkpoints", key))
     for one, other in zip(jax.tree.leaves(whole.learner), jax.tree.leaves(resumed.learner), strict=True):
         np.testing.assert_array_equal(one, other)
     assert resumed.losses == whole.losses
@@ -281,7 +281,7 @@ def test_training_goes_to_its_end_and_only_clearly_better_networks_from_before_i
     looks = iter([0.5, *[0.4] * 8, last])
     monkeypatch.setattr(Orthogonal, "explained", lambda _self, _learner: next(looks))
     problem = training(log_of(random_cmdp(25)), steps=1000, layers=(4,), embedding=1)
-    *_, progress = learn(problem)
+    *_, progress = problem.blocks(problem.begin())
     assert progress.step == problem.steps == 1000
     assert progress.best.step == taken
 
@@ -306,7 +306,7 @@ def test_a_batch_says_what_was_allowed_in_its_rows_and_in_the_next() -> None:
 def test_effects_have_the_size_that_other_users_show() -> None:
     """Networks whose effects are half of what they should be, and ones that are twice, end at the same policies."""
     problem = training(log_of(random_cmdp(25)), steps=1000)
-    *_, progress = learn(problem)
+    *_, progress = problem.blocks(problem.begin())
 
     def effects_of(times: float) -> NDArray[np.float64]:
         learner = progress.best.learner
@@ -359,17 +359,18 @@ def test_a_handful_of_users_who_all_got_the_same_are_learned_from(users: int) ->
         about=campaign(GAMMA),
     )
     problem = training(data, steps=100)
-    *_, progress = learn(problem)
+    *_, progress = problem.blocks(problem.begin())
     assert np.isfinite(progress.losses).all()
 
 
 def test_a_training_with_states_on_an_accelerator_is_the_same_to_the_bit(monkeypatch: pytest.MonkeyPatch) -> None:
     def trained() -> list[NDArray[Any]]:
-        *_, progress = learn(training(log_of(random_cmdp(3)), steps=300))
+        problem = training(log_of(random_cmdp(3)), steps=300)
+        *_, progress = problem.blocks(problem.begin())
         return [np.asarray(leaf) for leaf in jax.tree.leaves(progress.learner.online)]
 
     own = trained()
     free = mock.Mock(return_value=1 << 40)
-    monkeypatch.setattr(resident, "_free_memory", free)
+    monkeypatch.setattr(batches, "_free_memory", free)
     assert all(np.array_equal(one, other) for one, other in zip(own, trained(), strict=True))
     assert free.called

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -15,8 +14,9 @@ from outlay.core.bodies import Trees, joined
 from outlay.core.errors import FolderError
 from outlay.core.schema import UNKNOWN
 from outlay.core.transitions import LEARN, SELECT, Transitions
-from outlay.learning import checkpoint, trees, trees_usual
+from outlay.learning import trees, trees_usual
 from outlay.learning.boosting import MOST_CODES, BinnedTable, BoostingRows, BoostingSettings, boost, capped
+from outlay.learning.checkpoint import TrainingKey
 from outlay.learning.heads import coordinates
 from small_logs import campaign, effects, exact_q, log_of, q_of, random_cmdp, transitions
 
@@ -34,7 +34,7 @@ def training(data: Transitions, seed: int = 0) -> trees.TreesTraining:
 
 
 def learned(data: Transitions) -> NetworkArrays:
-    return trees.learn(training(data), quiet)[0]
+    return trees.fit(training(data), quiet)[0]
 
 
 def test_the_effects_are_those_of_the_model_on_the_day_and_after_it() -> None:
@@ -140,10 +140,10 @@ def test_rows_without_a_choice_and_actions_that_were_not_allowed_teach_no_effect
 
 def test_a_seed_gives_the_same_trees_and_a_checkpoint_has_them(tmp_path: Path) -> None:
     data = log_of(random_cmdp(25))
-    (one, judge), other = trees.learn(training(data), quiet), learned(data)
-    key: dict[str, Any] = {"seed": 0}
-    checkpoint.save_trees(tmp_path / "saved", one, judge, 3.0, key)
-    loaded, again_judge, seconds = checkpoint.load_trees(tmp_path / "saved", key)
+    (one, judge), other = trees.fit(training(data), quiet), learned(data)
+    key = TrainingKey("d4", {}, {}, 0, "frontier", "trees")
+    trees.save(tmp_path / "saved", one, judge, 3.0, key)
+    loaded, again_judge, seconds = trees.load(tmp_path / "saved", key)
     assert all(np.array_equal(a, b) for a, b in zip(judge, again_judge, strict=True))
     assert seconds == 3.0
     for again in (other, loaded):
@@ -153,15 +153,15 @@ def test_a_seed_gives_the_same_trees_and_a_checkpoint_has_them(tmp_path: Path) -
             np.testing.assert_array_equal(again.body.parts()[name], part)
         np.testing.assert_array_equal(one.head[0], again.head[0])
     with pytest.raises(FolderError, match="made with another seed"):
-        checkpoint.load_trees(tmp_path / "saved", {"seed": 1})
-    (tmp_path / "saved" / checkpoint.NETWORK).write_bytes(b"PK")
+        trees.load(tmp_path / "saved", replace(key, seed=1))
+    (tmp_path / "saved" / trees.NETWORK).write_bytes(b"PK")
     with pytest.raises(FolderError, match="is damaged"):
-        checkpoint.load_trees(tmp_path / "saved", key)
+        trees.load(tmp_path / "saved", key)
 
 
 def test_policies_run_from_the_dearest_to_the_cheapest() -> None:
     problem = training(log_of(random_cmdp(25)))
-    found = trees.answers(problem, trees.learn(problem, quiet)[0])
+    found = trees.answers(problem, trees.fit(problem, quiet)[0])
     assert found.multiplier.shape == (33, 1)
     assert (found.estimate[0] > found.estimate[-1]).all()
 

@@ -6,8 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from outlay.core.transitions import CERTIFY, LEARN, SELECT, Transitions
-from outlay.learning.derived_costs import determined_costs
-from outlay.learning.two_part import without_amount_luck
+from outlay.learning.outcomes import determined_costs, without_amount_luck
 from outlay.ops.spread import spreads
 from small_logs import campaign, transitions
 

@@ -22,9 +22,8 @@ from outlay.jobs.check import check
 from outlay.jobs.evaluate import evaluate
 from outlay.jobs.prepare import prepare
 from outlay.logs.drivers import assignment, used
-from outlay.logs.link import link
 from outlay.logs.quality import inspect
-from outlay.logs.roles import open_log
+from outlay.logs.roles import link, open_log
 from policy_files import policy_file
 
 STATED, DECLARED = 'propensity = "p"', "randomised = true"

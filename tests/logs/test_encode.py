@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 
 from outlay.core.schema import Encoded
-from outlay.logs.states import MAX_STATES, StateCollector
+from outlay.logs.encode import MAX_STATES, StateCollector
 from outlay.logs.vocabulary import vocabulary
 
 

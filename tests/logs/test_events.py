@@ -18,7 +18,7 @@ from outlay.core.errors import CampaignError, LogError, OutlayError
 from outlay.core.transitions import Transitions
 from outlay.jobs.check import check
 from outlay.jobs.prepare import prepare
-from outlay.logs.past import UserPast
+from outlay.logs.past_days import UserPast
 
 TAIL = """
 [log.delays]

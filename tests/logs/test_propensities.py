@@ -12,10 +12,9 @@ import pytest
 from numpy.typing import NDArray
 
 from outlay.core.campaign import Campaign
-from outlay.logs.link import link
 from outlay.logs.propensities import Claims, claims
 from outlay.logs.quality import inspect
-from outlay.logs.roles import open_log
+from outlay.logs.roles import link, open_log
 
 CAMPAIGN = """
 [campaign]

@@ -1,4 +1,4 @@
-"""Batches: every kind of row by hand, blocks as a function of seed and step, and the table of states."""
+"""Batches: every row once an epoch, in an order that a seed decides; and the same from states on an accelerator."""
 
 from __future__ import annotations
 
@@ -11,14 +11,25 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from outlay.core.schema import Categorical, Schema
 from outlay.core.transitions import Transitions
 from outlay.learning import critic
 from outlay.learning.critic import CriticSettings, DistinctStates
 from outlay.nets import batches
-from outlay.nets.batches import Batch, blocks, chunks, gather, steps_in_memory, uses_table
+from outlay.nets.batches import (
+    Batch,
+    Order,
+    ResidentStates,
+    blocks,
+    chunks,
+    gather,
+    resident_states,
+    steps_in_memory,
+    uses_table,
+)
 from outlay.nets.network import Shape, init_pair
 from outlay.ops.action_basis import smooth_basis
-from small_logs import campaign, draw, random_cmdp, transitions
+from small_logs import campaign, draw, log_of, random_cmdp, transitions
 
 ALLOWED = [[1, 1, 1], [0, 1, 1], [1, 0, 0]]
 
@@ -112,7 +123,7 @@ def test_every_epoch_is_a_new_permutation_of_the_rows(rows: int, batch: int, ste
     """Also where a batch straddles two epochs, or holds several."""
     learn = np.arange(5, 5 + rows)  # rows of other splits are never seen
     total = steps * (4 * rows // (batch * steps) + 1)
-    found = blocks(numbered(50), learn, batch=batch, steps=steps, total=total, seed=7)
+    found = blocks(numbered(50), learn, Order(batch, steps, total, seed=7))
     seen = [number for block in found for number in rows_of(block)]
     assert len(seen) == total * batch
     epochs = [seen[i : i + rows] for i in range(0, 4 * rows, rows)]
@@ -126,7 +137,7 @@ def test_a_block_depends_on_seed_and_step_alone() -> None:
     data, learn = numbered(50), np.arange(50)
 
     def seen(seed: int, start: int = 0) -> list[list[int]]:
-        found = blocks(data, learn, batch=4, steps=5, total=40, seed=seed, start=start)
+        found = blocks(data, learn, Order(4, 5, 40, seed, start))
         return [rows_of(block) for block in found]
 
     whole = seen(3)
@@ -220,3 +231,47 @@ def test_evaluating_distinct_states_gives_the_loss_and_the_gradient_of_evaluatin
     assert by_state[0] == pytest.approx(by_row[0], rel=1e-6)
     np.testing.assert_allclose(by_state[1], by_row[1], atol=2e-6)
     assert np.abs(by_row[1]).max() > 1e-2
+
+
+def mixed() -> Transitions:
+    """Fields of two types of codes, in turns."""
+    data, rng = log_of(random_cmdp(0)), np.random.default_rng(0)
+    few, many = rng.integers(0, 200, (len(data), 3)), rng.integers(0, 60_000, (len(data), 2))
+    columns = ((0, 2, 3), few.astype(np.uint8)), ((4, 1), many.astype(np.uint16))
+    fields = tuple(Categorical(str(i), ()) for i in range(5))
+    return replace(data, schema=Schema(fields, ()), code_columns=columns, state=None, states=None)
+
+
+@pytest.mark.parametrize("further", [False, True])
+def test_batches_are_those_of_the_memory_map(further: bool) -> None:
+    data = mixed()
+    if further:
+        data = replace(data, further=lambda rows: np.stack([rows, 2 * rows], axis=1).astype(np.float32))
+    rows = np.random.default_rng(1).integers(0, len(data), (4, 25))
+    own, there = (gather(data, rows, table=False, resident=states) for states in (None, ResidentStates.of(data)))
+    assert isinstance(there.state.codes, jax.Array)
+    for one, other in zip(jax.tree.leaves(own), jax.tree.leaves(there), strict=True):
+        assert one.dtype == other.dtype
+        assert np.array_equal(one, other)
+
+
+def test_states_stay_on_the_host_where_there_is_no_accelerator_or_they_do_not_fit(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    data = mixed()
+    assert (resident_states(data) is None) == (jax.devices()[0].platform == "cpu")
+    size = data.number_columns.nbytes + sum(columns.nbytes for _, columns in data.code_columns)
+    for free, fits in ((size, False), (2 * size, True)):
+        monkeypatch.setattr(batches, "_free_memory", lambda free=free: free)
+        assert (resident_states(data) is not None) == fits
+
+
+def test_what_is_free_is_asked_of_the_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Card:
+        platform = "gpu"
+
+        def memory_stats(self) -> dict[str, int]:
+            return {"bytes_limit": 100, "bytes_in_use": 40}
+
+    monkeypatch.setattr(jax, "local_devices", lambda *_: [Card()])
+    assert batches._free_memory() == 60

@@ -16,7 +16,7 @@ from outlay.core.history import History
 from outlay.core.schema import Schema
 from outlay.core.transitions import Transitions
 from outlay.jobs.prepare import prepare
-from outlay.logs.past import UserPast
+from outlay.logs.past_days import UserPast
 from outlay.serve.clock import Clock
 from outlay.serve.export.export import export_log
 from outlay.serve.ledger.sqlite import SqliteLedger

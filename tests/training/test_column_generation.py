@@ -19,15 +19,14 @@ from outlay.choosing.choose import choose_among
 from outlay.core.campaign import Campaign
 from outlay.core.progress import silent
 from outlay.core.transitions import LEARN, SELECT, Transitions
-from outlay.learning import multiplier_grid
+from outlay.learning import multipliers
 from outlay.learning.heads import Coordinates, coordinates
-from outlay.learning.plug_in import respond, table_network
-from outlay.learning.tabular import _means, counted_model
+from outlay.learning.tabular import _means, counted_model, respond, table_network
 from outlay.ops.tabular import constrained_optimum
 from outlay.pages import report_words
 from outlay.pages.results import RunResults
-from outlay.training import column_generation, frontier
-from outlay.training.column_generation import Gap, Generated, generate, pooled, words
+from outlay.training import column_generation, every_budget
+from outlay.training.column_generation import Gap, Generated, gap_words, generate, pooled
 
 SECOND = """
 [[budget]]
@@ -153,25 +152,27 @@ def test_several_limits_on_rich_states_are_spent_but_for_their_margins(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Two totals per user; no state is met twice, and the network answers λ between the points of a coarse grid."""
-    monkeypatch.setitem(multiplier_grid.POINTS, 2, 3)
-    monkeypatch.setitem(multiplier_grid.AROUND, 2, (0.0, 1.0))
+    monkeypatch.setitem(multipliers.POINTS, 2, 3)
+    monkeypatch.setitem(multipliers.AROUND, 2, (0.0, 1.0))
     path = outlay.simulate("city", tmp_path / "log", users=2500, seed=2)
     text = path.read_text().replace("at_most = 0.8 ", "at_most = 4.5 ").replace('per = "decision"', 'per = "user"')
     path.write_text(f"{text}\n{PER_USER}\n{SMALL}")
     data = outlay.prepare(path, tmp_path / "data")
-    learned = frontier.learn(data, data.campaign, "orthogonal", 0, tmp_path, False, silent)
-    assert learned.found["oracle"] == "orthogonal"
-    chosen, gap = learned.chosen, learned.found["gap"]
+    learned = every_budget.learn(data, data.campaign, "orthogonal", 0, tmp_path, False, silent)
+    assert learned.teacher == "orthogonal"
+    assert isinstance(learned.figures, every_budget.FrontierFigures)
+    chosen, gap = learned.chosen, learned.figures.gap
+    assert gap is not None
     spent = chosen.weights @ np.array([kept.coordinates[1:] for kept in chosen.members])
-    binding = np.array(gap["multiplier"]) > 0
+    binding = np.array(gap.multiplier) > 0
     assert binding.any()
     assert (spent + chosen.margin)[binding] == pytest.approx(np.array([4.5, 3.0])[binding], rel=2e-3)
     assert (spent + chosen.margin <= np.array([4.5, 3.0]) * (1 + 2e-3)).all()
-    assert gap["added"] >= 1
+    assert gap.added >= 1
     assert (
-        gap["objective"] <= chosen.weights @ [kept.objective for kept in chosen.members] + 1e-6
+        gap.objective <= chosen.weights @ [kept.objective for kept in chosen.members] + 1e-6
     )  # constants may take part
-    assert len(chosen.measured) == 9 + gap["added"]
+    assert len(chosen.measured) == 9 + gap.added
 
 
 def test_the_gap_of_folds_is_the_mean_and_their_errors_are_of_different_users() -> None:
@@ -186,7 +187,7 @@ def test_the_gap_of_folds_is_the_mean_and_their_errors_are_of_different_users() 
 
 def test_the_gap_in_words(habit_data: Transitions) -> None:
     campaign: Campaign = habit_data.campaign
-    said = words(Gap(0.0021, 0.001, 0.7, (0.03,), 1), campaign, "this critic")
+    said = gap_words(Gap(0.0021, 0.001, 0.7, (0.03,), 1), campaign, "this critic")
     assert said == (
         "Gap: at the campaign's limits no policy of this critic would add more than 0.0021 ± 0.002 active per decision "
         "(0.3% ± 0.3% of the mixture's), as select users measure it; 1 policy was added on the way. It is no gap to "

@@ -67,7 +67,7 @@ class CandidateRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupsRecord:
-    """Groups of rows with similar predictions: `[G]` each, as in `twostage/calibration.py`; None for not known."""
+    """Groups of rows with similar predictions: `[G]` each, as in `response/labels.py`; None for not known."""
 
     predicted: tuple[float, ...]
     observed: tuple[float, ...]

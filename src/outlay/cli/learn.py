@@ -25,7 +25,7 @@ from outlay.core.files import can_resume
 from outlay.core.machine import processors
 from outlay.core.target import Target
 from outlay.core.wording import exact
-from outlay.training import METHODS
+from outlay.training import METHODS, ORACLES
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -35,11 +35,12 @@ if TYPE_CHECKING:
     from outlay.evaluating.budget_curve import BudgetCurve, CurveMember, CurvePoint
 
     Method = str
+    Oracle = str
 else:
     Method = Literal[METHODS]
+    Oracle = Literal[ORACLES]
 
 RunFolder = Annotated[Path, typer.Argument(metavar="RUN", help="A folder that outlay train wrote.")]
-Oracle = Literal["auto", "orthogonal", "trees", "bcq", "edrr", "ddqn", "tabular"]
 Response = Literal["deepfm", "din"]
 Preset = Literal["outlay", "paper"]
 

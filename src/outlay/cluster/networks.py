@@ -3,7 +3,7 @@
     train_networks(spec, training, workers=4, resume=False, report=report)       # the last checkpoint: spec.folder
 
 Every worker opens the same DATA folder and makes the same gradient steps, each on its share of every batch
-(`nets/group.py`). The first of them writes checkpoints. Where a worker is lost, all begin again from the last one.
+(`nets/loop.py`). The first of them writes checkpoints. Where a worker is lost, all begin again from the last one.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import tempfile
 import threading
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -26,10 +26,12 @@ from outlay.core.errors import LostWorkerError, OutlayError
 from outlay.core.files import kind_of
 from outlay.core.progress import Progress, silent
 from outlay.core.transitions import Transitions
+from outlay.learning import LEARNERS
 from outlay.learning.checkpoint import PROGRESS
-from outlay.nets.group import ProcessGroup
-from outlay.training.best_responses import Networks, NetworkTraining
-from outlay.training.frontier import learners_of, training_of
+from outlay.learning.in_steps import SteppedLearner, Stepwise, train_through
+from outlay.learning.learner import Task
+from outlay.nets.loop import ProcessGroup
+from outlay.training.pool import learners_of, task_of
 
 FAILURES = 3  # times that all begin again from the last checkpoint when a worker is lost
 EVERY_SECONDS = 2.0  # between two looks at how far they are
@@ -71,19 +73,19 @@ class NetworkSpec:
     learner: str
     folder: Path
 
-    def open(self) -> Networks:
-        """The training, ready to begin."""
+    def open(self) -> tuple[Stepwise, Task]:
+        """The training, ready to begin, and its task."""
         data = Transitions.open(self.data)
         if self.fields is not None:
             data = data.with_fields(list(self.fields))
         view, seed = views(data, self.folds)[self.fold], seed_of(self.seed, self.fold)
-        return Networks.of(
-            self.learner,
-            training_of(view, self.campaign, learners_of(self.oracle), seed, self.folder, resume=False),
-        )
+        task = task_of(view, self.campaign, learners_of(self.oracle), seed, self.folder, resume=False)
+        task, learner = replace(task, learner=self.learner), LEARNERS[self.learner]
+        assert isinstance(learner, SteppedLearner)  # no other trains elsewhere
+        return learner.in_steps(task), task
 
 
-def train_networks(spec: NetworkSpec, training: NetworkTraining, workers: int, resume: bool, report: Progress) -> None:
+def train_networks(spec: NetworkSpec, training: Stepwise, workers: int, resume: bool, report: Progress) -> None:
     """Train to the end; the last checkpoint is in the folder.
 
     Args:
@@ -98,7 +100,7 @@ def train_networks(spec: NetworkSpec, training: NetworkTraining, workers: int, r
             cannot be shared.
         LostWorkerError: if workers were lost again and again; the last checkpoint stays.
     """
-    ProcessGroup(workers).share(training.train.batch // (2 if spec.learner == "orthogonal" else 1))
+    ProcessGroup(workers).share(training.train.batch // training.PARTS)
     steps = training.steps
     if not resume:
         shutil.rmtree(spec.folder, ignore_errors=True)
@@ -173,7 +175,8 @@ def _train(config: dict[str, Any]) -> None:
     spec: NetworkSpec = config["spec"]
     group = ProcessGroup(jax.process_count(), jax.process_index())
     resume = kind_of(spec.folder) == "checkpoint"
-    spec.open().learn(spec.folder, resume, silent, group)
+    training, task = spec.open()
+    train_through(training, spec.folder, task.key, resume, silent, group)
 
 
 def _keep_to(cores: int, place: int) -> None:
@@ -216,10 +219,10 @@ def _causes(error: BaseException) -> list[BaseException]:
 
 def elsewhere(
     data: Path, fields: list[str] | None, campaign: Campaign, oracle: str, seed: int, workers: int, resume: bool
-) -> Callable[[int, int, str, NetworkTraining, Path, Progress], None]:
-    """What `training.frontier.learn` takes to train its networks on a cluster; arguments as those of `NetworkSpec`."""
+) -> Callable[[int, int, str, Stepwise, Path, Progress], None]:
+    """What `every_budget.learn` takes to train its networks on a cluster; arguments as those of `NetworkSpec`."""
 
-    def train(fold: int, folds: int, learner: str, training: NetworkTraining, folder: Path, report: Progress) -> None:
+    def train(fold: int, folds: int, learner: str, training: Stepwise, folder: Path, report: Progress) -> None:
         spec = NetworkSpec(
             data.absolute(),
             None if fields is None else tuple(fields),

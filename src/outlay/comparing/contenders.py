@@ -30,13 +30,13 @@ from outlay.core.errors import CampaignError, InfeasibleError
 from outlay.core.mixture import Mixture
 from outlay.core.progress import Progress, within
 from outlay.core.transitions import Transitions
-from outlay.learning import checkpoint
+from outlay.learning.checkpoint import TrainingKey
 from outlay.learning.game import Game, GameProgress
 from outlay.learning.mixing import RULES
 from outlay.learning.mixing.rule import Constraints, FinalWeights, Rule
-from outlay.training import BISECTION, frontier, game
+from outlay.response.model import Kind
+from outlay.training import BISECTION, every_budget, log_game
 from outlay.training.two_stage import FittedPolicies, fit_policies
-from outlay.twostage.response import Kind
 
 
 @dataclass(frozen=True)
@@ -115,18 +115,20 @@ class Learning:
         began = time.perf_counter()
         rules = RuleGroup(tuple(dict.fromkeys(row.mixing for row in training.rows)))
         played, progress = self._played(training.learner, rules, "ogd", report)
-        context = game.context_of(played, self.campaign, self.seed, self.folder)
-        size, playing = game.parameters(played, progress), time.perf_counter() - began
+        context = log_game.context_of(played, self.campaign, self.seed, self.folder)
+        size, playing = log_game.parameters(played, progress), time.perf_counter() - began
         for row in training.rows:
             began, rule = time.perf_counter(), RULES[row.mixing]
             _, *states = replace(played, rule=rule).rule_states(progress.counting)
             mixture = rule.mixture(states[-1])
             members = list(mixture.members)
             if row.re_solved:
-                again = partial(game.solve_again, played, progress, members, context)
+                again = partial(log_game.solve_again, played, progress, members, context)
                 yield self._chosen(row, context, again).after(began, seconds=playing)
                 continue
-            own = self._loaded("own", bundle_spec(context, game.offered(played, progress, members), mixture.weights))
+            own = self._loaded(
+                "own", bundle_spec(context, log_game.offered(played, progress, members), mixture.weights)
+            )
             held = [len(rule.members(state)) * size for state in states]
             course = [(each.step, stored) for each, stored in zip(progress.counting, held, strict=True)]
             original = [(each.step, (each.number + 1) * size) for each in progress.candidates]
@@ -140,10 +142,10 @@ class Learning:
         except CampaignError as error:  # more than one limit
             return Contender(replace(row, refused=error.found)).after(began)
         mixture = played.rule.mixture(progress.rule_state)
-        context = game.context_of(played, self.campaign, self.seed, self.folder)
-        members = game.offered(played, progress, list(mixture.members))
+        context = log_game.context_of(played, self.campaign, self.seed, self.folder)
+        members = log_game.offered(played, progress, list(mixture.members))
         own = self._loaded("own", bundle_spec(context, members, mixture.weights))
-        size = game.parameters(played, progress)
+        size = log_game.parameters(played, progress)
         return Contender(row, own, own, [(0, size), (played.steps, size)]).after(began, size)
 
     def frontier(self, training: PlannedTraining, report: Progress) -> Contender:
@@ -152,11 +154,11 @@ class Learning:
         once = self.campaign.with_train(folds=1)  # all methods learn from the same users
         told = within(report, 0, 1, f"{row.name}: ")
         try:
-            learned = frontier.learn(self.data, once, training.learner, self.seed, self.folder, False, told)
+            learned = every_budget.learn(self.data, once, training.learner, self.seed, self.folder, False, told)
         except (CampaignError, InfeasibleError) as error:  # too many limits for one network, or none that can be kept
             return Contender(replace(row, refused=error.found)).after(began)
         contender = self._chosen(row, learned.context, lambda: learned.chosen)
-        steps, stored = int(learned.found["steps"]), int(contender.row.stored_parameters or 0)
+        steps, stored = int(learned.figures.steps), int(contender.row.stored_parameters or 0)
         course = [(0, stored), (steps, stored)] if steps else []
         return replace(contender, learned=contender.bundle, course=course).after(began)
 
@@ -177,11 +179,11 @@ class Learning:
         """A game on the campaign's limits, after it was played."""
         by_network = self.campaign.with_train(measured_by="network") if oracle.endswith(NETWORK) else self.campaign
         learner = oracle.removesuffix(NETWORK)
-        ready = game.set_up(self.data, by_network, rule, learner, self.seed, multipliers=multipliers)
+        ready = log_game.set_up(self.data, by_network, rule, learner, self.seed, multipliers=multipliers)
         ready = replace(ready, keeps_frugal=True)
-        key = checkpoint.key_of(self.data, by_network, multipliers, learner, self.seed)
+        key = TrainingKey.of(self.data, by_network, multipliers, learner, self.seed)
         told = within(report, 0, 1, f"{oracle}: ")
-        progress, _ = game.play_through(ready, self.folder / "checkpoints", key, False, told)
+        progress, _ = log_game.play_through(ready, self.folder / "checkpoints", key, False, told)
         return ready, progress
 
     def _chosen(self, row: MethodRow, context: RunContext, choosing: Callable[[], Selection]) -> Contender:

@@ -34,8 +34,8 @@ from outlay.core.progress import Progress, silent, within
 from outlay.core.transitions import CERTIFY, Transitions
 from outlay.estimators.clusters import Clusters
 from outlay.estimators.fitted import Fitted
+from outlay.response.model import Kind
 from outlay.training.two_stage import FittedPolicies
-from outlay.twostage.response import Kind
 
 TRAINED, DAY_COSTS, ENTRIES = "trained", "day-costs", "rows.json"
 DAY_COST_MODEL: tuple[Kind, int] = ("deepfm", 1)  # predicts what a day costs, for all methods of a seed

@@ -16,7 +16,7 @@ wrong. If the arms are not the file's, another system has assigned them, which i
 
 **Ripe days.** With d the longest of `[log.delays]` in the campaign file and T the last day of which outcomes were
 collected (`log.as_of`, or the log's last day), a day t of the test is ripe if t + d ≤ T, as a row of a log is
-(`logs/ripeness.py`). Days that are not ripe count in no metric, so no decision is made on them.
+(`logs/events.py`). Days that are not ripe count in no metric, so no decision is made on them.
 
 **Does the effect last?** The first week against the whole weeks after it, and decisions that contradict each other.
 

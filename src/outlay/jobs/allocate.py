@@ -8,7 +8,7 @@ Q_k,r is the reward head of the run's members (the value in the long run, or the
 their weights, c what an action is expected to cost that day, or what has to be set aside for it. All users are
 decided together, so a decision depends on who else is on the list; `score` decides everyone alone.
 
-Source: the paper's budget control (WSDM'23, section 6.2), by `twostage/allocation.py`.
+Source: the paper's budget control (WSDM'23, section 6.2), by `response/allocation.py`.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from outlay.core.files import new_file
 from outlay.core.progress import Progress, silent
 from outlay.core.schema import Encoded
 from outlay.jobs.tables import checked_out, needed_batches, read_past, table_writer
-from outlay.twostage.allocation import allocate
+from outlay.response.allocation import allocate
 
 Cost = Literal["expected", "reserve"]
 Floats = NDArray[np.float32]

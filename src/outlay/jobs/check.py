@@ -20,10 +20,9 @@ from outlay.jobs.prepare import prepare
 from outlay.logs.drivers import assignment
 from outlay.logs.effects import Effect, contrast, effects
 from outlay.logs.findings import LEVELS, Finding
-from outlay.logs.link import link
 from outlay.logs.quality import Action, inspect
 from outlay.logs.randomisation import Overlap, Randomisation, overlap, randomisation
-from outlay.logs.roles import Log, open_log
+from outlay.logs.roles import Log, link, open_log
 from outlay.logs.vocabulary import AGGREGATES, hashed_words
 
 MOST_CELLS = 100_000_000  # rows times features that are prepared to test the state

@@ -45,8 +45,8 @@ from outlay.core.journal import partial_folder
 from outlay.core.progress import Progress, silent, within
 from outlay.core.transitions import CERTIFY, Transitions
 from outlay.jobs.prepare import prepare
+from outlay.learning.tabular import countable
 from outlay.pages.comparison import render
-from outlay.training.frontier import countable
 
 ORACLES = ("ddqn", "edrr", "bcq", f"bcq{NETWORK}", ORTHOGONAL)
 RESPONSES = ("deepfm", "din")

@@ -15,10 +15,9 @@ from outlay.jobs.draft import Draft
 from outlay.logs.columns import describe
 from outlay.logs.findings import Finding
 from outlay.logs.guess import guess_features, guess_roles
-from outlay.logs.link import link
 from outlay.logs.quality import inspect
 from outlay.logs.reading import quoted
-from outlay.logs.roles import open_log
+from outlay.logs.roles import link, open_log
 from outlay.logs.source import Source, open_source
 
 

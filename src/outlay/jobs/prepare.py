@@ -31,14 +31,11 @@ from outlay.core.version import __version__
 from outlay.logs.blocks import Block, FeatureFiles, changed, find_features
 from outlay.logs.clustering import LEAST
 from outlay.logs.drivers import assignment
-from outlay.logs.encode import Columns, find_states, write_features, write_links, write_roles
-from outlay.logs.history import feature_terms, write_history
-from outlay.logs.link import complete, link
-from outlay.logs.past import write_recent
+from outlay.logs.encode import Columns, StateCollector, find_states, write_features, write_links, write_roles
+from outlay.logs.past_days import feature_terms, write_history, write_recent
 from outlay.logs.quality import inspect, refuse
 from outlay.logs.reading import find_files, stamps
-from outlay.logs.roles import Log, open_log
-from outlay.logs.states import StateCollector
+from outlay.logs.roles import Log, complete, link, open_log
 from outlay.logs.vocabulary import hashed_words, make_schema
 from outlay.ops.hashing import uniform
 

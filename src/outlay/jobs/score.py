@@ -30,7 +30,7 @@ from outlay.core.parallel import Mapper, in_processes
 from outlay.core.progress import Counter, Progress, counted, silent
 from outlay.core.version import __version__
 from outlay.jobs.tables import ARROW, checked_out, needed_batches, read_past, table_writer
-from outlay.logs.past import UserPast
+from outlay.logs.past_days import UserPast
 from outlay.logs.reading import Part, find_files, find_parts, stamps
 
 SHARD_ROWS = 524_288

@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 from outlay.bundles.decide import Bundle
 from outlay.bundles.rows import users_of
 from outlay.core.errors import LogError, OutlayError
-from outlay.logs.past import UserPast
+from outlay.logs.past_days import UserPast
 from outlay.logs.reading import Part
 from outlay.logs.source import read_rows
 

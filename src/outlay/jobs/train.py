@@ -11,7 +11,7 @@ users are not touched here.
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
@@ -28,18 +28,34 @@ from outlay.core.progress import Progress, silent, within
 from outlay.core.reserves import WAY_OUT, unpriced_words
 from outlay.core.transitions import LEARN, SPLITS, Transitions
 from outlay.jobs.prepare import prepare
+from outlay.learning import CRITICS
 from outlay.learning.screening import Screening, screen, screened_words, wide
-from outlay.training import GAMES, METHODS, frontier, game, two_stage
-from outlay.training.record import record
+from outlay.training import AUTO, GAMES, METHODS, ORACLES, every_budget, log_game, two_stage
+from outlay.training.record import Learned, record
 
-ORACLES = ("auto", "orthogonal", "trees", "bcq", "edrr", "ddqn", "tabular")
 RESPONSES = ("deepfm", "din")
 
 STATE_ROWS = 250_000  # rows of learn users, about, on which the state is tested before training
 NO_SPLIT = 255  # of users that are left out
 
-Oracle = Literal["auto", "orthogonal", "trees", "bcq", "edrr", "ddqn", "tabular"]
 Response = Literal["deepfm", "din"]
+
+
+@dataclass(frozen=True)
+class Options:
+    """What is asked of a training; as `train` takes it, the method decided."""
+
+    method: str
+    oracle: str
+    response: Response | None
+    label_days: int | None
+    preset: Literal["outlay", "paper"] | None
+    folds: int | None
+    seed: int
+    resume: bool
+    threads: int | None
+    workers: int | None
+    screening: Screening | None
 
 
 def train(
@@ -47,7 +63,7 @@ def train(
     out: str | Path,
     *,
     method: str | None = None,
-    oracle: Oracle = "auto",
+    oracle: str = AUTO,
     response: Response | None = None,
     label_days: int | None = None,
     preset: Literal["outlay", "paper"] | None = None,
@@ -68,9 +84,9 @@ def train(
         method: `frontier`, one training for every budget; a mixing rule (`mixing.RULES`), for the limits alone;
             `bisection`, one policy, for the one limit; or `two-stage`, which predicts and then prices, without looking
             ahead. Default: `frontier`; with the paper's preset its `aim-greedy`.
-        oracle: the best-response learner; `two-stage` has none. `auto`: the counted model where distinct
-            states are few, else the orthogonal critic and boosted trees, pooled (all of `frontier` only); `bcq` for the
-            mixing rules and `bisection`.
+        oracle: the learner of best responses (`learning.LEARNERS`); `two-stage` has none. `auto`: the counted model
+            where distinct states are few, else the orthogonal critic and boosted trees, pooled (all of `frontier`
+            only); `bcq` for the mixing rules and `bisection`.
         response: the response model of `two-stage`; default `deepfm`. `din` reads every single value of each user's
             past days: those of `[log.history]` if the campaign file lists `lags` there, else of the last 7 days.
         label_days: of `two-stage`: days that its labels look ahead; default 1.
@@ -94,8 +110,8 @@ def train(
         InfeasibleError: if no policy that was found keeps the limits.
     """
     method = method or ("aim-greedy" if _preset(source, preset) == "paper" else "frontier")
-    _check_options(method, oracle, response, label_days, folds, workers)
-    report = progress or silent
+    options = Options(method, oracle, response, label_days, preset, folds, seed, resume, threads, workers, screening)
+    _check_options(options)
     out = Path(out)
     check_replaceable(out, "run")
     if not overwrite and (out / ESTIMATES).exists():
@@ -107,23 +123,7 @@ def train(
     if not isinstance(source, Campaign) and Path(source).resolve().is_relative_to(out.resolve()):
         raise FolderError("lies in the folder that the run is to replace.", file=source, way_out="Give another --out.")
     with partial_folder(out, "run", resume=resume) as partial:
-        return _train(
-            source,
-            out,
-            partial,
-            method,
-            oracle,
-            response or "deepfm",
-            label_days or 1,
-            preset,
-            folds,
-            seed,
-            resume,
-            threads,
-            workers,
-            screening,
-            report,
-        )
+        return _train(source, out, partial, options, progress or silent)
 
 
 def _preset(source: str | Path | Campaign, given: str | None) -> str | None:
@@ -137,28 +137,27 @@ def _preset(source: str | Path | Campaign, given: str | None) -> str | None:
     return Campaign.load(source).train.preset if Path(source).is_file() else None
 
 
-def _check_options(
-    method: str, oracle: str, response: str | None, label_days: int | None, folds: int | None, workers: int | None
-) -> None:
+def _check_options(options: Options) -> None:
     """Raise OutlayError for an option that is unknown or impossible, or that the method does not use."""
+    method, oracle, folds, workers = options.method, options.oracle, options.folds, options.workers
     for name, value, known in (
         ("method", method, METHODS),
         ("oracle", oracle, ORACLES),
-        ("response", response, (*RESPONSES, None)),
+        ("response", options.response, (*RESPONSES, None)),
     ):
         if value not in known:
             words = ", ".join(one for one in known if one is not None)
             raise OutlayError(f"is {value!r}.", where=name, way_out=f"Known: {words}.")
-    if oracle in ("tabular", "orthogonal", "trees") and method in GAMES:
+    if oracle not in (AUTO, *CRITICS) and method in GAMES:
         raise OutlayError(
             f"is {oracle!r}, which {method} does not take.",
             where="oracle",
-            way_out="Take --method frontier, or --oracle bcq, edrr or ddqn.",
+            way_out=f"Take --method frontier, or --oracle {', '.join(CRITICS[:-1])} or {CRITICS[-1]}.",
         )
     for name, given, users in (
-        ("oracle", None if oracle == "auto" else oracle, ("frontier", *GAMES)),
-        ("response", response, ("two-stage",)),
-        ("label_days", label_days, ("two-stage",)),
+        ("oracle", None if oracle == AUTO else oracle, ("frontier", *GAMES)),
+        ("response", options.response, ("two-stage",)),
+        ("label_days", options.label_days, ("two-stage",)),
         ("folds", folds, ("frontier",)),
         ("workers", workers, ("frontier",)),
     ):
@@ -172,68 +171,48 @@ def _check_options(
         raise OutlayError(f"is {workers}; it must be 1 or more.", where="workers", way_out="Leave it out.")
     if folds is not None and folds < 1:
         raise OutlayError(f"is {folds}; it must be 1 or more.", where="folds", way_out="Give 1 to learn once.")
-    if label_days is not None and label_days < 1:
-        raise OutlayError(f"is {label_days}; it must be 1 or more.", where="label_days", way_out="Give 1 or more.")
+    if options.label_days is not None and options.label_days < 1:
+        raise OutlayError(
+            f"is {options.label_days}; it must be 1 or more.", where="label_days", way_out="Give 1 or more."
+        )
 
 
-def _train(
-    source: str | Path | Campaign,
-    out: Path,
-    partial: Path,
-    method: str,
-    oracle: Oracle,
-    response: Response,
-    label_days: int,
-    preset: str | None,
-    folds: int | None,
-    seed: int,
-    resume: bool,
-    threads: int | None,
-    workers: int | None,
-    screening: Screening | None,
-    report: Progress,
-) -> Run:
-    data, campaign, notes = _data(source, method, partial, preset, threads, report)
-    campaign = campaign.with_train(folds=folds)
+def _train(source: str | Path | Campaign, out: Path, partial: Path, options: Options, report: Progress) -> Run:
+    """Train into the folder `partial`, which is put in place of `out` when it is finished."""
+    data, campaign, notes = _data(source, options.method, partial, options.preset, options.threads, report)
+    campaign = campaign.with_train(folds=options.folds)
     fields: list[str] | None = None
     if wide(data, campaign):
-        found = screening or screen(data, within(report, 0.15, 0.2))
+        found = options.screening or screen(data, within(report, 0.15, 0.2))
         fields = [data.schema.categorical[place].name for place in found.kept]
         data, campaign = data.with_fields(fields), campaign.with_train(folds=1)  # users who certify chose no fields
         notes.append(screened_words(found, fields))
     state = Measure(_fewer(data), LEARN, None).state.markov_check
     if state is not None and state.refused is not None:
         notes.append(f"{state.refused.words}. As it is, outlay evaluate will not certify this run.")
-    further = within(report, 0.2, 1)
-    if method == "two-stage":
-        learned = two_stage.learn(data, campaign, response, label_days, seed, partial, further)
-        teacher = f"{response}, {label_days}-day labels"
-    elif method == "frontier":
-        apart = None
-        if workers is not None and workers > 1:
-            from outlay.cluster.networks import elsewhere
-
-            apart = elsewhere(data.folder, fields, campaign, oracle, seed, workers, resume)
-        learned = frontier.learn(data, campaign, oracle, seed, partial, resume, further, apart)
-        teacher = learned.found["oracle"]
-    else:
-        teacher = "bcq" if oracle == "auto" else oracle
-        learned = game.learn(data, campaign, method, teacher, seed, partial, resume, further)
-    record(
-        learned.context,
-        learned.chosen,
-        learned.course,
-        {
-            **learned.found,
-            "method": method,
-            "oracle": teacher,
-            "notes": [*notes, *learned.notes],
-            **({} if fields is None else {"fields": fields}),
-        },
-    )
+    record(_learned(data, campaign, fields, partial, options, within(report, 0.2, 1)), options.method, notes, fields)
     put_in_place(partial, out)
     report(1.0, "done")
     return Run.open(out)
+
+
+def _learned(
+    data: Transitions, campaign: Campaign, fields: list[str] | None, partial: Path, options: Options, report: Progress
+) -> Learned:
+    """What the method makes of the data; on a cluster, where there are to be workers."""
+    oracle, seed, resume, workers = options.oracle, options.seed, options.resume, options.workers
+    if options.method == "two-stage":
+        response, days = options.response or "deepfm", options.label_days or 1
+        return two_stage.learn(data, campaign, response, days, seed, partial, report)
+    if options.method != "frontier":
+        critic = CRITICS[0] if oracle == AUTO else oracle
+        return log_game.learn(data, campaign, options.method, critic, seed, partial, resume, report)
+    apart = None
+    if workers is not None and workers > 1:
+        from outlay.cluster.networks import elsewhere
+
+        apart = elsewhere(data.folder, fields, campaign, oracle, seed, workers, resume)
+    return every_budget.learn(data, campaign, oracle, seed, partial, resume, report, apart)
 
 
 def _fewer(data: Transitions) -> Transitions:

@@ -33,7 +33,7 @@ import optax
 from jax import Array
 
 from outlay.nets.batches import Batch, StateRows
-from outlay.nets.group import ALONE, ProcessGroup
+from outlay.nets.loop import ALONE, ProcessGroup
 from outlay.nets.network import NetworkOutputs, QNetwork, apply_pair
 
 Oracle = Literal["ddqn", "edrr", "bcq"]

@@ -11,7 +11,7 @@ reward and costs.
 
 Source: Cai et al. (WSDM 2023) for the game; Dantzig & Wolfe (1960) for column generation; Xiao et al. (2019) for the
 bisection; Altman (1999) for the occupancy program. The rules that mix are in `mixing/`, the players of λ in
-`multipliers.py`, the answer in `best_responses.py`.
+`multipliers.py`, the answer in `exact_responses.py`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from numpy.typing import ArrayLike, NDArray
 from outlay.core.cmdp import ModelError, TabularCMDP
 from outlay.core.errors import InfeasibleError
 from outlay.core.mixture import Mixture
-from outlay.learning.best_responses import BestResponder, Policy, Response, SolveResult
+from outlay.learning.exact_responses import BestResponder, Policy, Response, SolveResult
 from outlay.learning.mixing import RULES, lp, rule
 from outlay.learning.mixing.rule import Constraints, PricingRule, Rule
 from outlay.learning.multipliers import eg_multiplier, ogd_step, smoothed

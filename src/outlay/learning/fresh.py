@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 from outlay.core.campaign import Train
 from outlay.core.transitions import LEARN, SELECT, Transitions
 from outlay.learning import critic as critics
-from outlay.learning.critic import CriticSettings, DistinctStates
+from outlay.learning.critic import CriticSettings, DistinctStates, Oracle
+from outlay.learning.outcomes import outcomes
 from outlay.nets.batches import StateRows, gather, uses_table
 from outlay.nets.network import QNetwork, Shape, init_pair
 from outlay.ops.action_basis import smooth_basis
@@ -41,6 +42,20 @@ def shape_of(data: Transitions, train: Train, settings: CriticSettings, num_head
     )
 
 
+def settings_of(train: Train, oracle: Oracle, discount: float) -> CriticSettings:
+    """The critic's settings from the campaign's."""
+    return CriticSettings(
+        oracle=oracle,
+        discount=discount,
+        learning_rate=train.learning_rate,
+        target_decay=train.target_decay,
+        small_q_weight=train.small_q_weight,
+        supervised_weight=train.supervised_weight,
+        imitation_weight=train.imitation_weight,
+        imitation_threshold=train.imitation_threshold,
+    )
+
+
 def fresh_pair(data: Transitions, shape: Shape, spread: NDArray[np.float64], seed: int) -> QNetwork:
     """Return networks that predict the logged mean of every outcome.
 
@@ -54,12 +69,6 @@ def fresh_pair(data: Transitions, shape: Shape, spread: NDArray[np.float64], see
     if len(rows) > LEVEL_ROWS:
         rows = np.sort(np.random.default_rng(seed).choice(rows, LEVEL_ROWS, replace=False))
     return init_pair(shape, seed, outcomes(data, rows).mean(axis=0) / spread)
-
-
-def outcomes(data: Transitions, rows: NDArray[np.int64]) -> NDArray[np.float64]:
-    """`[n, H]` logged reward and costs of rows, and decisions where they are measured."""
-    outcome = np.asarray(data.outcome[rows], np.float64)
-    return outcome if data.steady else np.column_stack([outcome, ~data.forced[rows]])
 
 
 def whole_blocks(train: Train, rows: int, block: int) -> int:

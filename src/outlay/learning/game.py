@@ -7,14 +7,14 @@
 A critic's value of its own policy lags far behind: it learned from every policy that it was on the way, and an early
 one values every policy like the log's own. On a log of 20 features it predicted a cost of 0.8 where the truth was 0.05.
 So λ does not read it. Where states are counted, λ and the candidates are measured by the counted model; else λ reads
-one more network (`learning/acting_value.py`), which follows the policy that acts. Such a network also measures the
+one more network (`learning/acting.py`), which follows the policy that acts. Such a network also measures the
 candidates of the paper's preset (`measured_by = "network"`); otherwise a fitted evaluation on *select* users does.
 What λ reads must be of the policy that acts now: read of an earlier one, it moves the wrong way whenever the two lie on
 different sides of a limit. Where candidates are measured by something else, the mean difference between the two figures
 of the same candidates is added. The counted model is exact from the first candidate on. Otherwise λ stays at 0 for
 the first `warm_up` of the steps; the paper has no such pause, and its preset none.
 
-Candidates count once λ has settled (`learning/settling.py`) and networks have had the steps that they need to forget
+Candidates count once λ has settled (`learning/multipliers.py`) and networks have had the steps that they need to forget
 how they began, 1/((1−target_decay)(1−γ)); at the latest for the second half of the steps after the warm-up.
 
 λ by bisection (Xiao et al. 2019) is the same game with another multiplier player: λ moves with the candidates, of which
@@ -46,18 +46,15 @@ from outlay.core.campaign import Train
 from outlay.core.mixture import Mixture
 from outlay.core.transitions import Transitions
 from outlay.learning import critic as critics
-from outlay.learning.acting_value import OTHER_ROWS, ActingValue
-from outlay.learning.critic import Critic, CriticSettings, Oracle
+from outlay.learning.acting import OTHER_ROWS, ActingValue, Policy
+from outlay.learning.critic import Critic, CriticSettings
 from outlay.learning.fresh import Starts, fresh_pair, shape_of, table_of
 from outlay.learning.heads import Coordinates
 from outlay.learning.mixing.rule import Rule, constraints
-from outlay.learning.multipliers import bisected, ogd_step
-from outlay.learning.policy import Policy
-from outlay.learning.settling import settled
-from outlay.nets.batches import Batch, blocks, uses_table
+from outlay.learning.multipliers import bisected, ogd_step, settled
+from outlay.nets.batches import Batch, Order, blocks, resident_states, uses_table
 from outlay.nets.loop import compiled_block
 from outlay.nets.network import QNetwork, Shape
-from outlay.nets.resident import resident_states
 
 BISECTIONS = 12  # stages of a bisection, each with a λ of its own but those of the warm-up
 SPARES = 4  # networks that a rule may keep beside those of its mixture, as they are expensive to store
@@ -247,20 +244,6 @@ class Game:
         return Policy(pair, self.coords.weights(multiplier), self.coords.spread, self.settings.threshold)
 
 
-def settings_of(train: Train, oracle: Oracle, discount: float) -> CriticSettings:
-    """The critic's settings from the campaign's."""
-    return CriticSettings(
-        oracle=oracle,
-        discount=discount,
-        learning_rate=train.learning_rate,
-        target_decay=train.target_decay,
-        small_q_weight=train.small_q_weight,
-        supervised_weight=train.supervised_weight,
-        imitation_weight=train.imitation_weight,
-        imitation_threshold=train.imitation_threshold,
-    )
-
-
 def play(game: Game, progress: GameProgress | None = None) -> Iterator[tuple[GameProgress, Mixture[int] | None]]:
     """Play block by block, from the start or from a checkpoint.
 
@@ -316,11 +299,7 @@ def _batches(game: Game, start: int) -> Iterator[tuple[Batch, Batch | None]]:
         blocks(
             data,
             game.learn_rows,
-            batch=train.batch,
-            steps=train.multiplier_every,
-            total=game.steps,
-            seed=seed,
-            start=start,
+            Order(train.batch, train.multiplier_every, game.steps, seed, start),
             resident=resident,
         )
         for seed in (game.seed, OTHER_ROWS + game.seed)

@@ -28,7 +28,7 @@ Weight decay and the penalty on V are priors, so they weigh less the more rows t
 
 Training runs to the end of its schedule, since effects on later days need its last, small steps: the held-out loss of
 the day levels off within a thousand steps, that of later days much later. Earlier networks are used only if they
-explain clearly more of the day for *select* users.
+explain clearly more of the day for *select* users. Then effects are rescaled, and λ are laid where costs change.
 
 Where a cost is determined by action and reward (`coupon * active`), the day's Q of the cost follows from that of the
 reward and is not learned again.
@@ -42,9 +42,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, NamedTuple
+from pathlib import Path
+from typing import Any, ClassVar, NamedTuple
 
 import equinox as eqx
 import jax
@@ -55,24 +56,31 @@ from jax import Array
 from numpy.typing import NDArray
 
 from outlay.core.campaign import Train
+from outlay.core.errors import CampaignError
+from outlay.core.progress import Progress
 from outlay.core.transitions import Transitions
-from outlay.learning.fresh import outcomes
-from outlay.learning.held_out import HeldOut
-from outlay.learning.log_value import fitted_values, halves_of
-from outlay.learning.orthogonal_loss import Learner, Loss
-from outlay.learning.training_inputs import TrainingInputs
-from outlay.nets.batches import Batch, blocks, steps_in_memory
-from outlay.nets.group import ALONE, ProcessGroup
-from outlay.nets.loop import compiled_block
-from outlay.nets.network import PAIR
+from outlay.learning import checkpoint
+from outlay.learning.checkpoint import TrainingKey
+from outlay.learning.held_out import HeldOut, choice_rows
+from outlay.learning.in_steps import learn_in_steps
+from outlay.learning.learner import BestResponses, Task, TrainingInputs
+from outlay.learning.multipliers import LOOK_ROWS, Answers, answered
+from outlay.learning.orthogonal_loss import Learner, Loss, fitted_values, halves_of
+from outlay.learning.outcomes import outcomes
+from outlay.nets.batches import Batch, Order, blocks, gather, resident_states, steps_in_memory
+from outlay.nets.loop import ALONE, ProcessGroup, compiled_block
+from outlay.nets.network import PAIR, Linear
 from outlay.nets.orthogonal import (
     TARGETS,
     EffectShape,
     OrthogonalNetwork,
+    arrays_of,
     init_orthogonal,
+    value_heads,
 )
-from outlay.nets.resident import resident_states
 from outlay.ops.action_basis import smooth_basis
+
+WITHOUT_LUCK = True
 
 BLOCK = 100  # gradient steps that are compiled as one call; fewer where a log is so wide that their rows are large
 DECAY_ROWS = 250_000  # rows to learn from at which weight decay, as in AdamW, is 1
@@ -84,8 +92,8 @@ LOOKS = 10  # evaluations on select users, evenly over the training, at most one
 WORSE = 0.002  # by how much more of the day an earlier network has to explain to be used instead of the last
 REFITS = 6  # number of times that V is fitted, evenly over the training
 CONSTANT, LARGEST = 1e-9, 4.0  # least spread of a function of the action, and its largest absolute value
-
 Vector = NDArray[np.float64]
+RESIZE = (0.0, 4.0)  # range of the factor by which effects are rescaled
 
 
 class Best(NamedTuple):
@@ -116,7 +124,10 @@ class OrthogonalProgress:
 
 
 class Orthogonal(TrainingInputs):
-    """A training of networks ready to begin."""
+    """A training of networks ready to begin; `learning/in_steps.py` trains it."""
+
+    LABEL: ClassVar[str] = "networks: "
+    PARTS: ClassVar[int] = PAIR
 
     @property
     def steps(self) -> int:
@@ -159,6 +170,36 @@ class Orthogonal(TrainingInputs):
         learner = Learner(pair, pair, value, self.optimiser.init(eqx.filter(pair, eqx.is_array)))
         return OrthogonalProgress(learner, Best(learner, 0, -np.inf))
 
+    def blocks(self, progress: OrthogonalProgress, group: ProcessGroup = ALONE) -> Iterator[OrthogonalProgress]:
+        """Train block by block, from the start or from a checkpoint; yield the progress after each block.
+
+        The result is the last network, unless an earlier one explained clearly more of the day for select users.
+        """
+        return _blocks(self, progress, group)
+
+    def save(self, folder: Path, progress: OrthogonalProgress, key: TrainingKey) -> None:
+        """Write a checkpoint, replacing the last."""
+        plain = {
+            "step": progress.step,
+            "losses": progress.losses,
+            "seconds": progress.seconds,
+            "best_step": progress.best.step,
+            "explained": progress.best.explained,
+        }
+        checkpoint.write(folder, key, {"learner": progress.learner, "best": progress.best.learner}, plain)
+
+    def load(self, folder: Path, key: TrainingKey) -> OrthogonalProgress:
+        """Read a checkpoint of the same training.
+
+        Raises:
+            FolderError: if there is none, it is damaged, or it belongs to another training.
+        """
+        with checkpoint.reading(folder, key) as saved:
+            fresh, plain = self.begin().learner, saved.plain
+            best = Best(saved.tree("best", fresh), plain["best_step"], plain["explained"])
+            learner = saved.tree("learner", fresh)
+            return OrthogonalProgress(learner, best, plain["step"], plain["losses"], plain["seconds"])
+
     @cached_property
     def held_out(self) -> HeldOut:
         """The users held out of the effects' training."""
@@ -194,14 +235,8 @@ class Orthogonal(TrainingInputs):
         )
 
 
-def learn(
-    training: Orthogonal, progress: OrthogonalProgress | None = None, group: ProcessGroup = ALONE
-) -> Iterator[OrthogonalProgress]:
-    """Train block by block, from the start or from a checkpoint; yield the progress after each block.
-
-    The result is the last network, unless an earlier one explained clearly more of the day for select users.
-    """
-    progress = training.begin() if progress is None else progress
+def _blocks(training: Orthogonal, progress: OrthogonalProgress, group: ProcessGroup) -> Iterator[OrthogonalProgress]:
+    """What `Orthogonal.blocks` does."""
     data, optimiser, keep = training.data, training.optimiser, training.train.target_decay
     half = max(2, training.train.batch // PAIR)  # a batch of one row would look like arrays shared by all rows
     share = group.share(half)
@@ -224,11 +259,7 @@ def learn(
         blocks(
             data,
             rows,
-            batch=half,
-            steps=size,
-            total=training.steps,
-            seed=training.seed + part,
-            start=progress.step,
+            Order(half, size, training.steps, training.seed + part, progress.step),
             table=False,
             next_states=False,
             share=share,
@@ -274,3 +305,92 @@ def _functions(data: Transitions, train: Train, rows: NDArray[np.int64]) -> tupl
     kept = centred[size > CONSTANT] / size[size > CONSTANT][:, None]
     kept /= np.maximum(1, np.abs(kept).max(axis=1, initial=0.0) / LARGEST)[:, None]
     return tuple(map(tuple, (kept if len(kept) else np.zeros((1, data.num_actions))).tolist()))
+
+
+def in_steps(task: Task) -> Orthogonal:
+    """The training of a task.
+
+    Raises:
+        CampaignError: if there is no hidden layer.
+    """
+    if not task.campaign.train.layers:
+        raise CampaignError(
+            "is empty; the orthogonal critic needs a hidden layer.",
+            file=task.campaign.path,
+            where="[train] layers",
+            way_out="Write layers = [128, 64].",
+        )
+    return Orthogonal(*task.inputs)
+
+
+def learn(task: Task, report: Progress) -> BestResponses:
+    """Train one Q, which answers every λ.
+
+    Raises:
+        CampaignError: if there is no hidden layer.
+    """
+    training = in_steps(task)
+    progress, before = learn_in_steps(training, task, report)
+    found = BestResponses.of_one_q(task.learner, answers(training, progress), task.coords, "One network answers")
+    return replace(found, steps=progress.best.step, seconds_before=before)
+
+
+def answers(training: Orthogonal, progress: OrthogonalProgress) -> Answers:
+    """Return the policies of a finished training, at the λ where costs change, with rescaled effects."""
+    pair = _resized(training, progress.best.learner)
+    heads, outcome = _raw_heads(training, pair)
+    grid = answered(training.coords, training.bound, training.money, *_values(training, pair, heads))
+    return Answers(arrays_of(pair, heads, outcome), *grid)
+
+
+def _resized(training: Orthogonal, learner: Learner) -> OrthogonalNetwork:
+    """Rescale the effects of each target and head by a regression on rows of select users.
+
+    Weight decay strong enough to rank users by response shrinks all effects, most of all those on later days.
+    """
+    pair = learner.averaged
+    factor = np.clip(training.held_out.moments(learner).size, *RESIZE)
+    by_output = jnp.asarray(np.repeat(factor.ravel(), len(pair.shape.functions)), jnp.float32)
+    slope = Linear(pair.slope.weight * by_output, pair.slope.bias * by_output)
+    resized: OrthogonalNetwork = eqx.tree_at(lambda net: net.slope, pair, slope)
+    return resized
+
+
+def _raw_heads(training: Orthogonal, pair: OrthogonalNetwork) -> tuple[tuple[Vector, Vector], tuple[Vector, Vector]]:
+    """Return weights and biases, in raw units, of Q `[..., K, 1, H]` and of the day's outcomes `[..., K, 1+m]`."""
+    weight, bias = value_heads(pair, training.units)
+    derived, spread = training.derived, training.coords.spread
+    count = len(derived.known)
+
+    def raw(part: Vector, constant: float) -> tuple[Vector, Vector]:
+        day, after = part[..., 0, :] * spread, part[..., 1, :] * spread  # [..., K, H]
+        for j in np.flatnonzero(derived.known):
+            day[..., 1 + j] = derived.per_reward[j] * day[..., 0] + constant * derived.base[j]
+        # With γ = 0, later days do not count, and what was learned about them is noise.
+        q = day if training.discount == 0 else (1 - training.discount) * day + after
+        return q[..., None, :], day[..., : 1 + count]
+
+    (head_weight, day_weight), (head_bias, day_bias) = raw(weight, 0.0), raw(bias, 1.0)
+    return (head_weight, head_bias), (day_weight, day_bias)
+
+
+def _values(
+    training: Orthogonal, pair: OrthogonalNetwork, heads: tuple[Vector, Vector]
+) -> tuple[Vector, NDArray[np.bool_]]:
+    """Return Q `[N, K, H]`, in raw units, of select users' rows with a choice, and the allowed actions `[N, K]`."""
+    data = training.data
+    rows = choice_rows(data, LOOK_ROWS, training.seed)
+    batch = gather(data, rows, table=False)
+
+    @eqx.filter_jit
+    def hidden(pair: OrthogonalNetwork) -> Array:
+        def of(net: OrthogonalNetwork) -> Array:
+            return jnp.concatenate(net.hidden(batch.state.codes, batch.state.numbers), axis=1)
+
+        both: Array = eqx.filter_vmap(of)(pair)
+        return both
+
+    weight, bias = heads
+    features = np.asarray(hidden(pair), np.float64)
+    q = np.einsum("enw,ewkh->nkh", features, weight[..., 0, :]) / PAIR + bias[..., 0, :].mean(axis=0)
+    return q, data.allowed(rows)

@@ -22,24 +22,30 @@ Source: as for `learning/orthogonal.py`; trees in the R-learner, Nie and Wager (
 
 from __future__ import annotations
 
+import time
+from dataclasses import replace
 from functools import cached_property
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from outlay.core.arrays import Dense, NetworkArrays, body_network
+from outlay.core.arrays import Dense, NetworkArrays, body_network, read_network, write_network
 from outlay.core.bodies import Node, Trees, joined
 from outlay.core.progress import Progress
+from outlay.learning import checkpoint
 from outlay.learning.boosting import BinnedTable, Boosted, BoostingRows, BoostingSettings, boost, constants, slices
-from outlay.learning.effect_score import EffectScore
-from outlay.learning.held_out import choice_rows
-from outlay.learning.multiplier_grid import answered
-from outlay.learning.orthogonal_policies import LOOK_ROWS, Answers
-from outlay.learning.training_inputs import TrainingInputs
+from outlay.learning.checkpoint import TrainingKey
+from outlay.learning.held_out import EffectScore, choice_rows
+from outlay.learning.learner import BestResponses, Task, TrainingInputs
+from outlay.learning.multipliers import LOOK_ROWS, Answers, answered
 from outlay.learning.trees_usual import HELD_ROWS, TrainingColumns, usual
 from outlay.ops.action_basis import smooth_basis
 
+WITHOUT_LUCK = True
+
+NETWORK, JUDGE = "network.npz", "judge.npz"  # of a checkpoint
 EFFECT = BoostingSettings(leaves=8, rate=0.1, prior=200.0, rounds=100, patience=10)  # multiples of the average effect
 SHAPE = BoostingSettings(leaves=4, rate=0.2, prior=1000.0, rounds=40, patience=4)  # all other effects
 LEVEL = BoostingSettings(leaves=16, rate=0.3, prior=20.0, rounds=24, patience=4)
@@ -95,7 +101,43 @@ class _Effects(NamedTuple):
     size: Vector
 
 
-def learn(training: TreesTraining, report: Progress) -> tuple[NetworkArrays, EffectScore]:
+def learn(task: Task, report: Progress) -> BestResponses:
+    """Learn one Q, which answers every λ, or take what was learned before."""
+    training, began = TreesTraining(*task.inputs), time.perf_counter()
+    if task.resumes:
+        network, judge, before = load(task.folder, task.key)
+    else:
+        (network, judge), before = fit(training, report), 0.0
+        save(task.folder, network, judge, time.perf_counter() - began, task.key)
+    assert isinstance(network.body, Trees)
+    what = f"{len(network.body.root):,} boosted trees answer"
+    found = BestResponses.of_one_q(task.learner, answers(training, network), task.coords, what)
+    return replace(found, seconds_before=before, judge=judge)
+
+
+def save(folder: Path, network: NetworkArrays, judge: EffectScore, seconds: float, key: TrainingKey) -> None:
+    """Write what was learned; trees are done in seconds, so there is nothing to save on the way."""
+
+    def further(temporary: Path) -> None:
+        write_network(temporary / NETWORK, network)
+        np.savez(temporary / JUDGE, **judge._asdict())
+
+    checkpoint.write(folder, key, {}, {"seconds": seconds}, further)
+
+
+def load(folder: Path, key: TrainingKey) -> tuple[NetworkArrays, EffectScore, float]:
+    """Read what was learned, what learners are judged by, and the seconds it took.
+
+    Raises:
+        FolderError: if there is none, it is damaged, or it belongs to another training.
+    """
+    with checkpoint.reading(folder, key) as saved:
+        with (folder / JUDGE).open("rb") as handle, np.load(handle) as file:
+            judge = EffectScore(*(file[name] for name in EffectScore._fields))
+        return read_network(folder / NETWORK), judge, float(saved.plain["seconds"])
+
+
+def fit(training: TreesTraining, report: Progress) -> tuple[NetworkArrays, EffectScore]:
     """Learn one Q, as trees with linear heads; also return the score that compares learners.
 
     Args:

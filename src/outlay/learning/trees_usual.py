@@ -23,8 +23,8 @@ from numpy.typing import NDArray
 
 from outlay.core.transitions import Transitions
 from outlay.learning.boosting import BinnedTable, Boosted, BoostingRows, BoostingSettings, boost, states
-from outlay.learning.fresh import outcomes
 from outlay.learning.held_out import choice_rows
+from outlay.learning.outcomes import outcomes
 
 USUAL = BoostingSettings(leaves=31, rate=0.4, prior=20.0, rounds=16, patience=4)
 MOST_ROWS = 4_000_000  # rows to learn from, about; of a larger log, those of evenly spaced users

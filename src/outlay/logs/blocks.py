@@ -21,9 +21,9 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from outlay.core.errors import LogError
-from outlay.logs.keys import time_sql
 from outlay.logs.roles import Log
 from outlay.logs.source import Term
+from outlay.logs.values import time_sql
 
 ROWS = 65_536  # of a block; a row group with more is a block by itself
 VALUES = 8_000_000  # in memory at a time, for each thread: a wide block is read some columns at a time

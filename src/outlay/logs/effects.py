@@ -19,9 +19,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from outlay.logs.link import last_time
 from outlay.logs.quality import Facts
-from outlay.logs.roles import Log
+from outlay.logs.roles import Log, last_time
 from outlay.ops.intervals import degrees, quantile, student
 
 CONFIDENCE = 0.95

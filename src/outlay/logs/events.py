@@ -1,6 +1,15 @@
-"""Outcomes that come later, in a table of their own (`[log.events]`), credited to the rows that brought them.
+"""Outcomes that come later: which rows are late enough to know them, and those of a table of their own.
 
-An event at time t of a user belongs to
+A row is ripe if every value of it is known. With d the longest of `[log.delays]` and T the last time up to which
+outcomes were collected (`log.as_of`), a row at time t is ripe if
+
+    t + d ≤ T
+
+Rows that are not ripe have outcomes that are known in part, so they are left out of the log: for training and
+evaluation, the last ripe day is the end of the log.
+
+Outcomes in a table of their own (`[log.events]`) are credited to the rows that brought them. An event at time t of a
+user belongs to
 
     a cost      the user's latest row at or before t that gave an incentive (an action other than `campaign.none`)
     the reward  the user's latest row at or before t
@@ -15,6 +24,7 @@ nothing).
 
 from __future__ import annotations
 
+import datetime
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,15 +35,130 @@ import numpy as np
 from outlay.core.addresses import absolute
 from outlay.core.campaign import Campaign, EventsSection
 from outlay.core.errors import CampaignError, LogError
+from outlay.core.wording import days as counted_days
 from outlay.logs.findings import Finding
-from outlay.logs.keys import action_sql, text_sql, time_sql, user_sql
 from outlay.logs.reading import literal
 from outlay.logs.source import Source, open_source
+from outlay.logs.values import action_sql, text_sql, time_sql, user_sql
 
+COLLECTED = "log_collected"  # the rows that pass log.where, ripe or not
+MUCH = 0.5  # share of rows that are not ripe from which it is a warning
+EPOCH = datetime.date(1970, 1, 1)
 CREDITS = "credits"
 ROUNDING = 1e-6  # relative: actions that differ by less are the same
 LOOK = "Check the users and times of both tables, and log.delays: what is not credited is in no figure."
 LOST = 0.05  # share of events that are not credited from which it is a warning
+
+
+@dataclass(frozen=True)
+class Ripeness:
+    """How much of a log is ripe.
+
+    Attributes:
+        longest: d, in units of `time`.
+        as_of: T; dates as days since 1970-01-01.
+        rows: of the log.
+        left_out: those of them that are not ripe.
+    """
+
+    longest: int
+    as_of: int
+    rows: int
+    left_out: int
+
+    @property
+    def last(self) -> int:
+        """The last time of a ripe row."""
+        return self.as_of - self.longest
+
+    @property
+    def words(self) -> str:
+        """The rows left out, in words; empty if there are none."""
+        if not self.left_out:
+            return ""
+        share = f"{self.left_out:,} rows ({self.left_out / self.rows:.1%})"
+        if not self.longest:
+            return f"{share} are later than log.as_of: left out"
+        return (
+            f"{share} of the last {self.longest} {'day is' if self.longest == 1 else 'days are'} not ripe, since "
+            "their outcomes can still come: left out"
+        )
+
+    def findings(self) -> list[Finding]:
+        """What `check` says of it."""
+        if not self.left_out:
+            return []
+        if self.left_out <= MUCH * self.rows:
+            return [Finding("note", "log.delays", f"{self.words}.", "", self.left_out)]
+        way_out = "Collect outcomes for longer and say until when (log.as_of), or give a longer log."
+        return [Finding("warning", "log.delays", f"{self.words}.", way_out, self.left_out)]
+
+
+def keep_ripe(
+    source: Source, campaign: Campaign, time: str, *, dates: bool, until: int | None = None
+) -> Ripeness | None:
+    """Take the rows that are not ripe out of `log_kept`; the view `log_collected` still has them.
+
+    Args:
+        source: the log.
+        campaign: with `[log.delays]` or `log.as_of`; without both, every row is ripe and None is returned.
+        time: SQL of a row's time, a whole number.
+        dates: whether times are dates.
+        until: the last time of an event; without `log.as_of`, outcomes were collected until then.
+
+    Raises:
+        CampaignError: if `log.as_of` is a date and times are numbers, or the other way round.
+        LogError: if no row is ripe.
+    """
+    log = campaign.log
+    if not log.delays and log.as_of is None:
+        return None
+    first, last, rows = source.run(f"SELECT min(t), max(t), count(*) FROM (SELECT {time} AS t FROM log_kept)")[0]
+    if last is None:  # no row has a time, which is an error of its own
+        return None
+    collected = int(last) if until is None else max(int(last), until)
+    as_of = collected if log.as_of is None else _as_number(campaign, dates=dates)
+    if as_of < first:
+        raise LogError(
+            f"is {shown(as_of, dates=dates)}, and the first row of the log is of {shown(int(first), dates=dates)}.",
+            file=source.file,
+            where="log.as_of",
+            way_out="Give the last time up to which outcomes were collected.",
+        )
+    ripe = as_of - log.longest_delay
+    [(late,)] = source.run(f"SELECT count(*) FROM log_kept WHERE {time} > {ripe}")
+    found = Ripeness(log.longest_delay, as_of, int(rows), int(late))
+    if ripe < first:
+        raise LogError(
+            f"no row is ripe: outcomes come up to {log.longest_delay} days later (log.delays) and were collected until "
+            f"{shown(as_of, dates=dates)}, which is {counted_days(as_of - int(first))} after the first row.",
+            file=source.file,
+            where="log.delays",
+            way_out="Give a longer log, or collect outcomes for longer and say until when (log.as_of).",
+        )
+    source.run(f"ALTER VIEW log_kept RENAME TO {COLLECTED}")
+    source.run(f"CREATE VIEW log_kept AS SELECT * FROM {COLLECTED} WHERE NOT coalesce({time} > {ripe}, false)")
+    return found
+
+
+def shown(time: int, *, dates: bool) -> int | str:
+    """A time as it is shown: a date as text, else the number."""
+    return (EPOCH + datetime.timedelta(days=time)).isoformat() if dates else time
+
+
+def _as_number(campaign: Campaign, *, dates: bool) -> int:
+    as_of = campaign.log.as_of
+    if dates and isinstance(as_of, datetime.date):
+        return (as_of - EPOCH).days
+    if dates or not isinstance(as_of, int):
+        wanted, found = ("a date, as 2027-03-31", "a number") if dates else ("a whole number", "a date")
+        raise CampaignError(
+            f"is {found}, {as_of}; the times of the log are {'dates' if dates else 'numbers'}.",
+            file=campaign.path,
+            where="log.as_of",
+            way_out=f"Give {wanted}.",
+        )
+    return as_of
 
 
 @dataclass(frozen=True)
@@ -143,6 +268,7 @@ def _read_events(
             path,
             place,
             asked_by=campaign.path,
+            key="log.events.source",
             threads=threads,
             memory=memory,
             users=users,
@@ -182,9 +308,8 @@ def _read_events(
                 f"TO {literal(file)} (FORMAT parquet)"
             )
     except LogError as error:
-        way_out = (error.way_out or "").replace("log.source", "log.events.source")
         raise LogError(
-            error.found, file=error.file, where=error.where or "log.events.source", way_out=way_out
+            error.found, file=error.file, where=error.where or "log.events.source", way_out=error.way_out
         ) from None
     return file
 

@@ -5,11 +5,24 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from outlay.logs.columns import FEW, Column, of_next_row, paid_out, repeats, since, varies
+from outlay.logs.columns import (
+    FEW,
+    IDENTIFIER,
+    NAMES,
+    Column,
+    alike,
+    earlier,
+    named,
+    of_next_row,
+    outcome,
+    paid_out,
+    repeats,
+    since,
+    varies,
+)
 from outlay.logs.reading import literal, plain, setting
-from outlay.logs.role_names import IDENTIFIER, NAMES, alike, earlier, named, outcome
 from outlay.logs.source import WHOLE, Source
-from outlay.logs.texts import NUMBER, amounts, case_sql, means_nothing
+from outlay.logs.values import NUMBER, amounts, case_sql, means_nothing
 
 MANY = 10_000  # distinct values of a text that is still a feature
 

@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from outlay.core.errors import LogError
 from outlay.core.schema import user_text
 from outlay.core.transitions import Transitions
-from outlay.logs.amounts import exactly, nearest_amounts
+from outlay.logs.values import exactly, nearest_amounts
 
 BATCH_ROWS = 262_144
 ROUNDING = 1e-6  # by which probabilities may fail to sum to 1

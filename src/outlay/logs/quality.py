@@ -13,14 +13,13 @@ from typing import Literal
 from outlay.core.campaign import Campaign
 from outlay.core.errors import LogError
 from outlay.core.reserves import ROUNDING, TOO_LOW, WAY_OUT, unpriced, unpriced_words
-from outlay.logs.amounts import exactly
 from outlay.logs.clustering import clustering
 from outlay.logs.findings import LEVELS, Finding
 from outlay.logs.leaks import leaks
-from outlay.logs.link import last_time
 from outlay.logs.propensities import Claims, claims
 from outlay.logs.reading import plain, setting
-from outlay.logs.roles import Log
+from outlay.logs.roles import Log, last_time
+from outlay.logs.values import exactly
 
 MAX_ACTIONS, MAX_SEGMENTS = 255, 50
 LARGEST = 1e30  # of an amount: networks have floats up to 3e38, and variances square

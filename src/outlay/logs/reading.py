@@ -21,6 +21,9 @@ from outlay.core.schema import MISSING_TEXTS
 
 PARQUET, CSV = (".parquet", ".pq"), (".csv", ".csv.gz", ".tsv", ".tsv.gz")
 
+GERMAN = r"[+-]?(\d{1,3}(\.\d{3})+|\d+)(,\d+)?"  # 1.234,56
+DECIMALS = r",(\d{1,2}|\d{4,})$"  # three digits after a comma may be thousands
+
 PLAIN = re.compile(r"[a-z_][a-z0-9_]*")
 
 Run = Callable[[str], list[tuple[Any, ...]]]  # runs a statement, gives its rows
@@ -60,13 +63,13 @@ class LogView(NamedTuple):
     varying: dict[str, str]
 
 
-def find_files(path: Path, asked_by: Path | None) -> list[str]:
-    """The files that a path or glob means, sorted by name.
+def find_files(path: Path, asked_by: Path | None, key: str = "log.source") -> list[str]:
+    """The files that a path or glob means, sorted by name; `key` of the file `asked_by` gave the path.
 
     Raises:
         LogError: if there are none, or they are not all Parquet or all CSV by their extension.
     """
-    way_out = f"Fix log.source in {asked_by}." if asked_by else "Check the path."
+    way_out = f"Fix {key} in {asked_by}." if asked_by else "Check the path."
     if path.is_dir():
         raise LogError("is a folder.", file=path, way_out=f"Name its files, as in {path}/*.parquet.")
     found = [str(path)] if path.is_file() else sorted(glob.glob(str(path), recursive=True))  # noqa: PTH207 (an absolute pattern)
@@ -262,3 +265,24 @@ def setting(key: str, text: str) -> str:
 def literal(text: str | Path) -> str:
     """A text as an SQL literal."""
     return "'" + str(text).replace("'", "''") + "'"
+
+
+def without_commas(run: Run, relation: str, sql: str, written: str) -> str | None:
+    """SQL for a campaign file that makes numbers of texts with decimal commas; None where they are not all such.
+
+    Args:
+        run: runs a statement.
+        relation: where the texts are.
+        sql: of the text.
+        written: the same, as a person writes it.
+    """
+    text = f"trim(CAST({sql} AS VARCHAR))"
+    [(present, numbers, commas, dots)] = run(
+        f"SELECT count({sql}), count(*) FILTER (regexp_full_match({text}, '{GERMAN}')), "
+        f"count(*) FILTER (regexp_matches({text}, '{DECIMALS}')), count(*) FILTER (contains({text}, '.')) "
+        f"FROM {relation}"
+    )
+    if not commas or numbers < present:
+        return None
+    whole = f"replace({written}, '.', '')" if dots else written
+    return f"cast(replace({whole}, ',', '.') as double)"

@@ -24,8 +24,7 @@ from outlay.core import machine
 from outlay.core.addresses import scheme_of
 from outlay.core.errors import CampaignError, LogError, OutlayError, listed, nearest
 from outlay.logs.fetch import Tell, fetch
-from outlay.logs.reading import Part, check_endings, find_files, literal, make_log_view, plain, quoted
-from outlay.logs.texts import without_commas
+from outlay.logs.reading import Part, check_endings, find_files, literal, make_log_view, plain, quoted, without_commas
 
 MEMORY = "4GB"  # what DuckDB may hold before it writes to disk
 ROW = "__row"  # number of a kept row, from 0
@@ -232,6 +231,7 @@ def open_source(
     *,
     where: str | None = None,
     asked_by: Path | None = None,
+    key: str = "log.source",
     threads: int | None = None,
     memory: str | None = None,
     users: Sequence[str] = (),
@@ -252,6 +252,7 @@ def open_source(
         folder: a folder for temporary files, removed by the caller.
         where: an SQL filter.
         asked_by: the campaign file, for messages.
+        key: what gave the path there.
         threads: of DuckDB; None leaves the choice to it.
         memory: limit of DuckDB's memory, as "4GB".
         users: columns of user ids, in which only an empty text is missing.
@@ -268,7 +269,7 @@ def open_source(
     """
     if scheme_of(path) is None:
         path = Path(path)
-        files = find_files(path, asked_by)
+        files = find_files(path, asked_by, key)
     else:
         files = fetch(str(path), query, fetched or folder / "fetched", tell)
         check_endings(files, path)

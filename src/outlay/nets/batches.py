@@ -3,21 +3,34 @@
 A block is what one compiled scan eats: `[steps, batch]` transitions. Where distinct states are few, a row carries the
 index of its state and the network is evaluated once per distinct state instead of once per row: the same numbers, a
 fraction of the work.
+
+Most of a block of a wide log is codes: 100 steps of 512 rows and 1,000 fields are 51 MB or more. Where the encoded log
+fits on an accelerator (`ResidentStates`), the host sends the numbers of the rows, and the card gathers their states
+from its own memory. Batches are the same, to the bit. On a processor there is nothing to gain: the memory map is as
+near as a copy of it would be.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple
 
+import jax
+import jax.numpy as jnp
 import numpy as np
+from jax import Array
 from numpy.typing import NDArray
 
 from outlay.core.transitions import Transitions
-from outlay.nets.resident import ResidentStates
 
 Column = Any  # a NumPy array on the host, a JAX array inside a compiled step
+BLOCK_BYTES = 2**26  # of codes in a block, where a training may choose its size; two blocks are in memory
+CHUNK_ROWS, CHUNK_VALUES = 4096, 2**22  # most rows that are evaluated at a time, and values of their embeddings
+TABLE_LIMIT = 2  # in batches: with more distinct states than this, evaluating the rows themselves is cheaper
+RESIDENT_SHARE = 0.6  # of the free memory that the states may take; networks, batches and activations need the rest
 
 
 class StateRows(NamedTuple):
@@ -43,11 +56,6 @@ class Batch(NamedTuple):
     next_forced: Column  # the next row had no choice: its logged action is taken
     next_action: Column
     next_allowed: Column  # as `allowed`
-
-
-BLOCK_BYTES = 2**26  # of codes in a block, where a training may choose its size; two blocks are in memory
-CHUNK_ROWS, CHUNK_VALUES = 4096, 2**22  # most rows that are evaluated at a time, and values of their embeddings
-TABLE_LIMIT = 2  # in batches: with more distinct states than this, evaluating the rows themselves is cheaper
 
 
 def uses_table(data: Transitions, batch: int) -> bool:
@@ -124,21 +132,27 @@ def _no_states(shape: tuple[int, ...]) -> StateRows:
     return StateRows(codes, numbers, np.empty((*shape[:-1], 0), np.int32))
 
 
+class Order(NamedTuple):
+    """In which order rows are seen, and how many at a time."""
+
+    batch: int  # rows a gradient step
+    steps: int  # gradient steps a block
+    total: int  # gradient steps in all, a multiple of `steps`
+    seed: int  # of the permutations
+    start: int = 0  # gradient steps already made, a multiple of `steps`
+
+
 def blocks(
     data: Transitions,
     rows: NDArray[np.int64],
+    order: Order,
     *,
-    batch: int,
-    steps: int,
-    total: int,
-    seed: int,
-    start: int = 0,
     table: bool | None = None,
     next_states: bool = True,
     share: slice | None = None,
     resident: ResidentStates | None = None,
 ) -> Iterator[Batch]:
-    """Blocks of `steps` batches until `total` gradient steps are made, each epoch a new permutation of `rows`.
+    """Blocks of batches until all gradient steps are made, each epoch a new permutation of `rows`.
 
     A thread gathers the next block while the caller works on the last; no more than these two are in memory.
 
@@ -147,21 +161,17 @@ def blocks(
     Args:
         data: the transitions.
         rows: `[n]` rows to learn from.
-        batch: rows a gradient step.
-        steps: gradient steps a block.
-        total: gradient steps in all, a multiple of `steps`.
-        seed: of the permutations.
-        start: gradient steps already made, a multiple of `steps`.
+        order: of the rows.
         table: whether states are given by their place in the table of distinct states; None: where that is cheaper.
         next_states: whether the states of the next rows are read.
         share: the rows of each batch that are gathered; None: all.
         resident: the states on an accelerator, as in `gather`.
     """
-    table = uses_table(data, batch) if table is None else table
+    table = uses_table(data, order.batch) if table is None else table
     share = slice(None) if share is None else share
     with ThreadPoolExecutor(1) as pool:
         before: Future[Batch] | None = None
-        for some in _row_blocks(rows, batch, steps, total, seed, start):
+        for some in _row_blocks(rows, order):
             following = pool.submit(
                 gather, data, some[:, share], table=table, next_states=next_states, resident=resident
             )
@@ -190,19 +200,72 @@ def chunks(data: Transitions, rows: NDArray[np.int64], width: int) -> list[NDArr
     return [rows[first : first + size] for first in range(0, len(rows), size)]
 
 
-def _row_blocks(
-    rows: NDArray[np.int64], batch: int, steps: int, total: int, seed: int, start: int
-) -> Iterator[NDArray[np.int64]]:
+def _row_blocks(rows: NDArray[np.int64], order: Order) -> Iterator[NDArray[np.int64]]:
     """The rows `[steps, batch]` of each block."""
-    need = steps * batch
-    epoch, order = -1, np.empty(0, np.int64)
-    for first in range(start * batch, total * batch, need):
+    need = order.steps * order.batch
+    epoch, permuted = -1, np.empty(0, np.int64)
+    for first in range(order.start * order.batch, order.total * order.batch, need):
         parts, place = [], first
         while place < first + need:
             if place // len(rows) != epoch:
                 epoch = place // len(rows)
-                order = np.random.default_rng([seed, epoch]).permutation(rows)
+                permuted = np.random.default_rng([order.seed, epoch]).permutation(rows)
             inside = place % len(rows)
-            parts.append(order[inside : inside + first + need - place])
+            parts.append(permuted[inside : inside + first + need - place])
             place += len(parts[-1])
-        yield np.concatenate(parts).reshape(steps, batch)
+        yield np.concatenate(parts).reshape(order.steps, order.batch)
+
+
+@dataclass(frozen=True)
+class ResidentStates:
+    """Encoded states on a device.
+
+    Attributes:
+        columns: `[N, f]` codes, as `Transitions.code_columns`.
+        order: `[F]` the place of each field among these columns side by side.
+        kind: type of the codes in a batch.
+        numbers: `[N, n]`, or None where some of them are computed on the host.
+    """
+
+    columns: tuple[Array, ...]
+    order: NDArray[np.int32]
+    kind: Any
+    numbers: Array | None
+
+    @classmethod
+    def of(cls, data: Transitions) -> ResidentStates:
+        """Copy the states of a log to the device that trains."""
+        places = [place for positions, _ in data.code_columns for place in positions]
+        numbers = None if data.further is not None else jnp.asarray(data.number_columns)
+        columns = tuple(jnp.asarray(columns) for _, columns in data.code_columns)
+        return cls(columns, np.argsort(places).astype(np.int32), data.code_type, numbers)
+
+    def codes(self, rows: NDArray[np.int64]) -> Array:
+        """`[B, F]` as `Transitions.codes`."""
+        codes: Array = _taken(self.columns, rows, self.order, self.kind)
+        return codes
+
+    def numbers_of(self, rows: NDArray[np.int64]) -> Array | None:
+        """`[B, n]` as `Transitions.numbers`, or None where the host computes them."""
+        return None if self.numbers is None else _taken((self.numbers,), rows, None, np.float32)
+
+
+def resident_states(data: Transitions) -> ResidentStates | None:
+    """The states of a log on the accelerator; None where there is none, or they do not fit."""
+    free = _free_memory()
+    size = data.number_columns.nbytes + sum(columns.nbytes for _, columns in data.code_columns)
+    return None if free is None or size > RESIDENT_SHARE * free else ResidentStates.of(data)
+
+
+def _free_memory() -> int | None:
+    """Bytes that are free on the device that trains; None where it is a processor."""
+    device = jax.local_devices()[0]
+    stats = None if device.platform == "cpu" else device.memory_stats()
+    return None if stats is None else stats["bytes_limit"] - stats["bytes_in_use"]
+
+
+@partial(jax.jit, static_argnames="kind")
+def _taken(columns: tuple[Array, ...], rows: Array, order: Array | None, kind: Any) -> Array:
+    found = [column[rows].astype(kind) for column in columns]
+    beside = jnp.concatenate(found, axis=1) if found else jnp.zeros((len(rows), 0), kind)
+    return beside if order is None else beside[:, order]

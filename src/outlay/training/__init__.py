@@ -2,8 +2,11 @@
 
 from typing import Literal
 
+from outlay.learning import LEARNERS
 from outlay.learning.mixing import RULES
 
 BISECTION: Literal["bisection"] = "bisection"  # one policy, its λ found by bisection
 GAMES = (*RULES, BISECTION)
 METHODS = ("frontier", *GAMES, "two-stage")
+AUTO = "auto"  # the counted model where distinct states are few, else several learners, pooled
+ORACLES = (AUTO, *LEARNERS)

@@ -16,6 +16,8 @@ g errs as the select users do who measure both, user by user, so that what colum
 Where no mixture keeps the limits, λ is the proof of it, which knows no reward: columns are then those that keep the
 limits best.
 
+Whether costs fall as λ grows is a check of the answers themselves: exact best responses have (λ − λ')ᵀ(c − c') ≤ 0.
+
 Source: Dantzig & Wolfe (1960); for the bound, Lübbecke & Desrosiers (2005), section 2.
 """
 
@@ -23,7 +25,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,6 +40,7 @@ from outlay.ops.intervals import quantile, std_error
 from outlay.ops.mixture_lp import solve_mixture
 
 ROUNDS = 8  # in which columns are taken in
+LEVEL = 0.05  # chance that the check of costs finds fault where there is none
 ROUNDING = 1e-7  # of the objective: a smaller g is none
 
 Vector = NDArray[np.float64]
@@ -208,7 +211,7 @@ def pooled(gaps: Sequence[Gap], shares: Vector) -> Gap:
     )
 
 
-def words(gap: Gap, campaign: Campaign, of: str) -> str:
+def gap_words(gap: Gap, campaign: Campaign, of: str) -> str:
     """The gap in one sentence.
 
     Args:
@@ -227,3 +230,56 @@ def words(gap: Gap, campaign: Campaign, of: str) -> str:
         f"Gap: at the campaign's limits no policy of {of} would add more than {gap.value:.2g} ± {error:.2g} {unit}"
         f"{share}, as select users measure it; {taken}. It is no gap to the true optimum."
     )
+
+
+class CostsFall(NamedTuple):
+    """Whether costs fall as λ grows.
+
+    Attributes:
+        pairs: of policies that were compared.
+        rising: those in which costs rise by more than noise explains.
+        first: the λ of the first of these, in words; empty where there is none.
+    """
+
+    pairs: int
+    rising: int
+    first: tuple[str, ...] = ()
+
+    @property
+    def words(self) -> str:
+        """What was found, a sentence or two."""
+        if not self.pairs:
+            return "Check: there is one policy alone, so it cannot be checked whether costs fall as λ grows."
+        if not self.rising:
+            return (
+                f"Check: costs fall as λ grows, in all {self.pairs:,} pairs of policies, as far as noise lets one tell."
+            )
+        return (
+            f"Check: costs rise with λ in {self.rising:,} of {self.pairs:,} pairs of policies, by more than noise "
+            f"explains, first from λ = {self.first[0]} to {self.first[1]}. Those answers are not exact; mixtures go by "
+            "measured values."
+        )
+
+
+def worst_of(checks: Sequence[CostsFall]) -> CostsFall:
+    """The first check in which costs rise, or else the first."""
+    return next((check for check in checks if check.rising), checks[0])
+
+
+def falls(measured: list[MeasuredPolicy]) -> CostsFall:
+    """Whether costs fall as λ grows: (λ − λ')ᵀ(c − c') ≤ 0 for every two exact best responses."""
+    if len(measured) < 2:
+        return CostsFall(0, 0)
+    multiplier = np.array([kept.policy.multiplier for kept in measured])
+    cost = np.array([kept.coordinates[1:] for kept in measured])
+    error = np.array([kept.std_error[1:] for kept in measured])
+    one, other = np.triu_indices(len(measured), 1)
+    step = multiplier[other] - multiplier[one]
+    rise = (step * (cost[other] - cost[one])).sum(axis=1)
+    noise = np.sqrt((step**2 * (error[other] ** 2 + error[one] ** 2)).sum(axis=1))
+    # So many pairs are compared that some would rise by chance: all together keep the level.
+    wrong = np.flatnonzero(rise > quantile(1 - LEVEL / len(one)) * noise)
+    if not len(wrong):
+        return CostsFall(len(one), 0)
+    ends = (", ".join(f"{price:.3g}" for price in multiplier[pair[wrong[0]]]) for pair in (one, other))
+    return CostsFall(len(one), len(wrong), tuple(ends))

@@ -17,7 +17,7 @@ from __future__ import annotations
 import itertools
 import math
 import time
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -31,13 +31,11 @@ from outlay.core.looking_back import with_lags
 from outlay.core.progress import Progress, within
 from outlay.core.transitions import LEARN, SELECT, Transitions
 from outlay.learning.heads import coordinates
-from outlay.training.game import Learned, spread_rows
-from outlay.training.record import course_of
-from outlay.twostage.answers import Response
-from outlay.twostage.arrays import arrays
-from outlay.twostage.calibration import calibrate
-from outlay.twostage.labels import k_day_labels
-from outlay.twostage.response import Kind, fit
+from outlay.response.answers import Response, arrays
+from outlay.response.labels import Calibration, calibrate, k_day_labels
+from outlay.response.model import Kind, fit
+from outlay.training.log_game import spread_rows
+from outlay.training.record import Learned, TrainingFigures, course_of
 
 POLICIES = 48  # about so many λ are tried; each is measured by a fitted evaluation
 ROUNDING = 1e-6  # of the largest cost: actions whose costs differ by less cost the same
@@ -65,6 +63,26 @@ class FittedPolicies(NamedTuple):
     seconds: float
 
 
+@dataclass(frozen=True, kw_only=True)
+class TwoStageFigures(TrainingFigures):
+    """What the manifest says of a response model.
+
+    Attributes:
+        response: which.
+        label_days: that its labels look ahead.
+        calibration: of each head, predicted against observed on select users.
+    """
+
+    response: Kind
+    label_days: int
+    calibration: dict[str, Calibration]
+
+    def to_dict(self) -> dict[str, Any]:
+        """The fields, for JSON."""
+        tables = [{"head": name, **_plain(asdict(table))} for name, table in self.calibration.items()]
+        return {**super().to_dict(), "calibration": tables}
+
+
 def learn(
     data: Transitions,
     campaign: Campaign,
@@ -88,17 +106,17 @@ def learn(
     report(0.75, "measuring its policies")
     chosen = choose(context, fitted.policies)
     multipliers = [policy.multiplier for policy in fitted.policies]
-    found = {
-        "steps": 0,
-        "seconds": time.perf_counter() - began,
-        "parameters": model.num_parameters,
-        "multiplier_max": np.max(multipliers, axis=0).tolist(),
-        "multiplier_mean": np.mean(multipliers, axis=0).tolist(),
-        "candidates_measured_by": "a fitted evaluation on the select users",
-        "response": response,
-        "label_days": label_days,
-        "calibration": calibration,
-    }
+    figures = TwoStageFigures(
+        steps=0,
+        seconds=time.perf_counter() - began,
+        parameters=model.num_parameters,
+        multiplier_max=np.max(multipliers, axis=0).tolist(),
+        multiplier_mean=np.mean(multipliers, axis=0).tolist(),
+        candidates_measured_by="a fitted evaluation on the select users",
+        response=response,
+        label_days=label_days,
+        calibration=calibration,
+    )
     notes = [
         f"The response model predicts what follows within {label_days} day{'s' * (label_days > 1)} of an incentive if "
         "the log's own policy goes on after that day. It was trained on "
@@ -110,7 +128,8 @@ def learn(
             "decisions on the past days that the log's own policy left behind. List lags under [log.history] to make "
             "them a part of the state."
         )
-    return Learned(context, chosen, course_of(chosen, campaign, model.num_parameters), found, notes)
+    teacher = f"{response}, {label_days}-day labels"
+    return Learned(context, chosen, course_of(chosen, campaign, model.num_parameters), figures, teacher, notes)
 
 
 def fit_policies(
@@ -181,14 +200,14 @@ def prices(reward: Floats, costs: Floats) -> Floats:
     return np.unique(np.concatenate(found), axis=0)
 
 
-def _calibration(data: Transitions, model: Response, label_days: int) -> list[dict[str, Any]]:
+def _calibration(data: Transitions, model: Response, label_days: int) -> dict[str, Calibration]:
     """Predicted against observed on the select users, a table per head: the first 1 + m, in the order of labels."""
     rows, label = k_day_labels(data, label_days, data.rows_of(SELECT))
     predicted = model.predict(data, rows, logged=True)
     names = ["reward", *(budget.name for budget in data.campaign.budgets)]
     unit = data.user[rows] if data.cluster is None else data.cluster[data.user[rows]]  # what errors are summed by
     found = calibrate(predicted, label, action=data.action[rows], user=unit, num_actions=data.num_actions)
-    return [{"head": name, **_plain(asdict(one))} for name, one in zip(names, found, strict=False)]
+    return dict(zip(names, found, strict=False))
 
 
 def _plain(value: Any) -> Any:

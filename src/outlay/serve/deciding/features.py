@@ -32,7 +32,7 @@ from outlay.bundles.decide import Bundle
 from outlay.core.errors import LogError, listed
 from outlay.core.history import History, PastRows
 from outlay.core.schema import CLIP, FIRST, MISSING, MISSING_TEXTS, UNKNOWN, Categorical, Schema
-from outlay.logs.past import UserPast
+from outlay.logs.past_days import UserPast
 from outlay.serve.clock import EPOCH
 
 IN_DICTIONARIES = 1 << 17  # values of all fields together, at most: about 30 MB
