@@ -14,14 +14,11 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
-import platform
 import resource
 import subprocess
 import sys
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -32,8 +29,7 @@ from knapsack_highs import linear_program
 from outlay.ops.knapsack import Choices
 from outlay.ops.knapsack_prices import budget_path
 from outlay.response.allocation import allocate
-
-OUT = Path(__file__).parent / "out"
+from results import head, keep
 
 
 def uniform(users: int, arms: int, limits: int) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
@@ -119,16 +115,8 @@ def main() -> None:
         for name, rounds in found.items():
             done = subprocess.run([*command, "--task", name], check=True, stdout=subprocess.PIPE, text=True)
             rounds.append(json.loads(done.stdout))
-    summary: dict[str, Any] = {
-        "small": given.small,
-        "rounds": found,
-        "cores": os.cpu_count(),
-        "machine": platform.platform(),
-    }
-    OUT.mkdir(exist_ok=True)
-    (OUT / "allocation_speed.json").write_text(json.dumps(summary, indent=1) + "\n", encoding="utf-8")
-    print("| list | seconds, median (all rounds) | peak memory | gap / bound | wanted |")
-    print("|---|---|---|---|---|")
+    keep("allocation_speed", small=given.small, rounds=found)
+    print(head("list", "seconds, median (all rounds)", "peak memory", "gap / bound", "wanted"))
     for name, rounds in found.items():
         seconds = [one["seconds"] for one in rounds]
         each = ", ".join(f"{s:.2f}" for s in seconds)

@@ -45,6 +45,7 @@ from outlay.evaluating.finding import Judged
 from outlay.simulators.city import CATEGORICAL, COUPONS, City
 from outlay.simulators.city_people import PolicyValues
 from outlay.simulators.city_truth import CityTruth
+from results import head
 
 OUT = Path(__file__).parent / "out" / "city_coverage.json"
 SETTINGS = ("fast", "slow", "money", "hidden")
@@ -233,10 +234,7 @@ def holds(a: Answer) -> bool:
 
 def summary(answers: Sequence[Answer]) -> str:
     """A line for each cell and group of numbers: the means over policies, and the worst policy."""
-    lines = [
-        "| setting | users | logs | number | recommended | covered | worst policy | bias | width |",
-        "|" + "---|" * 9,
-    ]
+    lines = [head("setting", "users", "logs", "number", "recommended", "covered", "worst policy", "bias", "width")]
     for setting, users in dict.fromkeys((a.setting, a.users) for a in answers):
         cell = [a for a in answers if (a.setting, a.users) == (setting, users)]
         logs = len({a.seed for a in cell})

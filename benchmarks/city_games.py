@@ -23,6 +23,7 @@ from city_quality import act
 from outlay.simulators.city import City
 from outlay.simulators.city_people import PolicyValues
 from outlay.simulators.city_truth import CityTruth, optimum
+from results import head
 
 SIMULATED = 20_000  # users of the true values
 
@@ -57,9 +58,7 @@ def main() -> None:
     parser.add_argument("--methods", nargs="+", default=["aim-greedy", "single-best"])
     parser.add_argument("--users", type=int, default=50_000)
     asked = parser.parse_args()
-    print(
-        "| days | log | method | seed | captured share | reward | cost | seconds |\n|---|---|---|---|---|---|---|---|"
-    )
+    print(head("days", "log", "method", "seed", "captured share", "reward", "cost", "seconds"))
     for days in asked.days:
         for log in asked.logs:
             for row in rows(days, log, asked.seeds, asked.methods, asked.users):

@@ -37,14 +37,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 import outlay
-from city_quality import BUDGETS, METHODS, OUT, PRICES, SIMULATED, USERS, Result, learned, of_mixtures, table
+from city_quality import METHODS, OUT, PRICES, SIMULATED, USERS, Result, ground, learned, of_mixtures, table
 from outlay.choosing.measure import Measure
 from outlay.core.transitions import LEARN, SELECT, Transitions
 from outlay.estimators.units import coordinates, needed_days
 from outlay.response.labels import k_day_labels
 from outlay.simulators.city import City
 from outlay.simulators.city_people import PolicyValues
-from outlay.simulators.city_truth import CityCurve, CityTruth, optimum
+from outlay.simulators.city_truth import CityCurve
 from peers_environment import D3RLPY, HERE, peer_python
 
 PACKAGES = (*D3RLPY, "lightgbm==4.6.0")
@@ -208,11 +208,8 @@ def one_log(setting: str, seed: int, asked: Any, python: Path) -> Iterator[Resul
         path = outlay.simulate("city", folder / "log", users=asked.users, seed=seed, **options)  # type: ignore[arg-type]
         outlay.prepare(path, folder / "data")
         data, city = Transitions.open(folder / "data"), City.read(folder / "log")
-        kept = OUT.parent / f"city_{setting}"
-        kept.mkdir(parents=True, exist_ok=True)
-        city.write(kept)
-        curve, values = optimum(kept), PolicyValues(CityTruth(city), users=asked.simulated)
-        budgets = np.linspace(0, curve.constants[:, 1].max(), BUDGETS + 2)[1:-1]
+        truth, curve, budgets = ground(city, setting)
+        values = PolicyValues(truth, users=asked.simulated)
         for method in asked.ours:
             began = time.perf_counter()
             found = learned(method, data, seed, folder)

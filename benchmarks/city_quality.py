@@ -44,6 +44,7 @@ from outlay.simulators.city_people import PolicyValues
 from outlay.simulators.city_truth import CityCurve, CityTruth, optimum
 from outlay.training import every_budget, two_stage
 from outlay.training.record import Learned
+from results import head
 
 OUT = Path(__file__).parent / "out" / "city_quality.json"
 USERS, BUDGETS, SIMULATED = 50_000, 11, 20_000
@@ -131,25 +132,34 @@ def one_log(setting: str, seed: int, methods: list[str], users: int, simulated: 
         outlay.prepare(path, folder / "data")
         data = Transitions.open(folder / "data")
         city = City.read(folder / "log")
-        truth = CityTruth(city)
-        kept = OUT.parent / f"city_{setting}"  # the optimum is that of the setting, whatever the log
-        kept.mkdir(parents=True, exist_ok=True)
-        city.write(kept)
-        curve, values = optimum(kept), PolicyValues(truth, users=simulated)
-        budgets = np.linspace(0, curve.constants[:, 1].max(), BUDGETS + 2)[1:-1]
-        myopic = (one_day_city(truth, price) for price in PRICES * curve.constants[:, 0].max())
-        rule = np.array([[each.reward, each.cost] for each in myopic])
-        at = np.clip(budgets, rule[:, 1].min(), rule[:, 1].max())
-        share = [curve.captured(value_at(rule, cost), cost) for cost in at]
-        yield Result(
-            setting, seed, "1-day rule, true responses", 0.0, budgets.tolist(), share, (at / budgets - 1).tolist()
-        )
+        truth, curve, budgets = ground(city, setting)
+        values = PolicyValues(truth, users=simulated)
+        yield one_day(setting, seed, truth, curve, budgets)
         for method in methods:
             began = time.perf_counter()
             found = learned(method, data, seed, folder)
             seconds = time.perf_counter() - began
             shares, spends = zip(*of_mixtures(found, curve, values, budgets), strict=True)
             yield Result(setting, seed, method, seconds, budgets.tolist(), list(shares), list(spends))
+
+
+def ground(city: City, setting: str) -> tuple[CityTruth, CityCurve, Vector]:
+    """A city's truth, its optimum, which is that of the setting, whatever the log, and the budgets `[BUDGETS]`."""
+    kept = OUT.parent / f"city_{setting}"
+    kept.mkdir(parents=True, exist_ok=True)
+    city.write(kept)
+    curve = optimum(kept)
+    return CityTruth(city), curve, np.linspace(0, curve.constants[:, 1].max(), BUDGETS + 2)[1:-1]
+
+
+def one_day(setting: str, seed: int, truth: CityTruth, curve: CityCurve, budgets: Vector) -> Result:
+    """The 1-day rule with true responses, as near to each budget as it comes."""
+    myopic = (one_day_city(truth, price) for price in PRICES * curve.constants[:, 0].max())
+    rule = np.array([[each.reward, each.cost] for each in myopic])
+    at = np.clip(budgets, rule[:, 1].min(), rule[:, 1].max())
+    share = [curve.captured(value_at(rule, cost), cost) for cost in at]
+    spend = (at / budgets - 1).tolist()
+    return Result(setting, seed, "1-day rule, true responses", 0.0, budgets.tolist(), share, spend)
 
 
 def learned(method: str, data: Transitions, seed: int, folder: Path) -> Learned:
@@ -169,8 +179,7 @@ def learned(method: str, data: Transitions, seed: int, folder: Path) -> Learned:
 def table(results: list[Result]) -> str:
     """Captured share over budgets and logs, in Markdown."""
     lines = [
-        "| setting | method | logs | captured share, median | worst tenth | least | spent, median | seconds |",
-        "|---|---|---|---|---|---|---|---|",
+        head("setting", "method", "logs", "captured share, median", "worst tenth", "least", "spent, median", "seconds")
     ]
     for setting, method in dict.fromkeys((r.setting, r.method) for r in results):
         mine = [r for r in results if (r.setting, r.method) == (setting, method)]

@@ -27,6 +27,7 @@ from outlay.core.progress import silent
 from outlay.core.transitions import Transitions
 from outlay.learning.checkpoint import PROGRESS
 from outlay.learning.in_steps import train_through
+from results import head
 
 LEARNER = "orthogonal"
 
@@ -75,8 +76,7 @@ def main() -> None:
             outlay.simulate("city", folder / "log", users=options.users)
         data = folder / "data"
         outlay.prepare(folder / "log" / "campaign.toml", data)
-        print("| round | one process, ms a step | two workers, ms a step | ratio | losses differ by |")
-        print("|---|---|---|---|---|")
+        print(head("round", "one process, ms a step", "two workers, ms a step", "ratio", "losses differ by"))
         ratios, longest = [], 0.0
         for number in range(options.rounds):
             times = []

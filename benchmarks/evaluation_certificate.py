@@ -19,7 +19,6 @@ Results: Markdown on stdout, benchmarks/out/evaluation_certificate.json.
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import platform
 import sys
@@ -40,8 +39,8 @@ from outlay.choosing.stored import StoredFrontier
 from outlay.core.cmdp import TabularCMDP
 from outlay.ops.tabular import constrained_optimum, measure
 from own_looks import count_looks_in
+from results import head, keep
 
-OUT = Path(__file__).parent / "out"
 LIMITS, BUDGETS = (1.0, 4.0), 21
 
 
@@ -146,7 +145,7 @@ def main() -> None:
         f"{options.processes} processes, {platform.machine()}; {n} campaigns of {options.users:,} users, "
         f"folds {options.folds or 'by default'}\n"
     )
-    print("| | |\n|---|---|")
+    print(head("", ""))
     print(f"| certified | {len(certified) / n:.1%} (wanted: 80% at least) |")
     print(f"| certified and truly over | {over / n:.1%} ({over} of {n}; {allowed:.1%} may be) |")
     print(
@@ -164,8 +163,7 @@ def main() -> None:
         f"| campaigns with some certified budget of the curve truly over | "
         f"{np.mean([r.curve_over > 0 for r in results]):.1%} |"
     )
-    OUT.mkdir(exist_ok=True)
-    (OUT / "evaluation_certificate.json").write_text(json.dumps([asdict(r) for r in results], indent=1))
+    keep("evaluation_certificate", results=[asdict(r) for r in results])
 
 
 if __name__ == "__main__":

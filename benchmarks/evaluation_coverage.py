@@ -22,7 +22,6 @@ Results: Markdown on stdout, benchmarks/out/evaluation_coverage.json.
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import platform
 import sys
@@ -45,8 +44,8 @@ from outlay.core.cmdp import TabularCMDP
 from outlay.core.estimate import Estimate
 from outlay.core.transitions import CERTIFY
 from outlay.ops.tabular import measure, totals
+from results import head, keep
 
-OUT = Path(__file__).parent / "out"
 KINDS = (("habit", 600), ("habit", 3000), ("habit", 20_000), ("random", 600), ("random", 3000), ("random", 20_000))
 DAYS = (1, 3, 7)
 CONFIDENCE = 0.95
@@ -185,7 +184,7 @@ def failures(answers: Sequence[Answer]) -> str:
 
 def table(answers: Sequence[Answer], kind: str, users: int | None) -> str:
     """A line for each policy, estimator and target."""
-    lines = ["| policy | estimator | target | given | recommended | covered | shown | bias | width |", "|" + "---|" * 9]
+    lines = [head("policy", "estimator", "target", "given", "recommended", "covered", "shown", "bias", "width")]
     rows = [a for a in answers if a.kind == kind and users in (None, a.users)]
     for policy, estimator, target in dict.fromkeys((a.policy, a.estimator, a.target) for a in rows):
         if target.startswith("cost@"):
@@ -238,8 +237,7 @@ def main() -> None:
         print(f"\n**{kind}, {users:,} users**\n\n{table(answers, kind, users)}\n")
     if options.networks:
         print(f"\n**habit by network, {options.networks} logs**\n\n{table(answers, 'habit, by network', None)}\n")
-    OUT.mkdir(exist_ok=True)
-    (OUT / "evaluation_coverage.json").write_text(json.dumps([asdict(a) for a in answers]))
+    keep("evaluation_coverage", results=[asdict(a) for a in answers])
 
 
 if __name__ == "__main__":

@@ -22,9 +22,8 @@ from outlay.core.cmdp import TabularCMDP
 from outlay.core.schema import Schema
 from outlay.core.transitions import CERTIFY, LEARN, SELECT, USERS, DataManifest, States, Transitions
 from outlay.ops.tabular import policy_iteration
-from outlay.simulators.catalogue import find
-from outlay.simulators.participation import Participation
-from outlay.simulators.simulator import Simulator
+from outlay.simulators import find
+from outlay.simulators.simulator import Participation, Simulator
 from random_games_instances import Spec
 from random_games_instances import draw as draw_game
 

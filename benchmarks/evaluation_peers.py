@@ -10,9 +10,6 @@ Every log is drawn anew from *habit* (11 coupons at random for 7 days). The poli
 from __future__ import annotations
 
 import argparse
-import json
-import os
-import platform
 import statistics
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -34,8 +31,8 @@ from outlay.jobs.simulate import simulate
 from outlay.ops.tabular import policy_iteration
 from outlay.simulators.truth import Truth
 from peers_environment import SCOPE_RL, THREADS, ask, peer_python
+from results import OUT, keep
 
-OUT = Path(__file__).parent / "out"
 PRICE = 0.03  # of a yuan, in active days
 DAYS = (3, 7)
 CONFIDENCE = 0.95
@@ -200,8 +197,7 @@ def main() -> None:
     OUT.mkdir(exist_ok=True)
     python = peer_python(SCOPE_RL)
     rows = [row for seed in range(given.seeds) for row in one_log(seed, given.users, given.steps, python)]
-    result = {**vars(given), "peers": SCOPE_RL, "rows": rows, "cores": os.cpu_count(), "machine": platform.platform()}
-    (OUT / "evaluation_peers.json").write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+    keep("evaluation_peers", **vars(given), peers=SCOPE_RL, rows=rows)
     names = list(dict.fromkeys(row["target"].split("@")[0] for row in rows))
     for unit in ("", *(f"@{k}" for k in DAYS)):
         shown(rows, [name + unit for name in names])

@@ -18,7 +18,6 @@ Results: Markdown on stdout, benchmarks/out/evaluation_ranking.json.
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import platform
 import sys
@@ -45,8 +44,8 @@ from outlay.ops.tabular import measure, totals
 from outlay.simulators.city import COUPONS, City
 from outlay.simulators.city_people import PolicyValues
 from outlay.simulators.city_truth import CityTruth
+from results import head, keep
 
-OUT = Path(__file__).parent / "out"
 CAMPAIGNS = {"habit": 30_000, "thirty-day": 20_000}
 PRICES = {"habit": (0.0, 0.8), "thirty-day": (0.0, 2.0)}
 
@@ -153,7 +152,7 @@ def main() -> None:
                 results += found
             print(f"{name}: done", file=sys.stderr)
     print(f"{os.cpu_count()} cores, {platform.machine()}; {options.logs} logs of each campaign\n")
-    print("| campaign | target | estimator | Spearman, median (least) | numbers given, of 30 |\n|---|---|---|---|---|")
+    print(head("campaign", "target", "estimator", "Spearman, median (least)", "numbers given, of 30"))
     for key in dict.fromkeys((r.campaign, r.target, r.estimator) for r in results):
         some = [r for r in results if (r.campaign, r.target, r.estimator) == key]
         values = [r.correlation for r in some]
@@ -161,8 +160,7 @@ def main() -> None:
             f"| {' | '.join(key)} | {np.median(values):.3f} ({min(values):.3f}) "
             f"| {np.median([r.given for r in some]):.0f} |"
         )
-    OUT.mkdir(exist_ok=True)
-    (OUT / "evaluation_ranking.json").write_text(json.dumps([asdict(r) for r in results], indent=1))
+    keep("evaluation_ranking", results=[asdict(r) for r in results])
 
 
 if __name__ == "__main__":

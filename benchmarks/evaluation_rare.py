@@ -27,6 +27,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from outlay.ops.intervals import Spread, quantile
+from results import head
 
 Array = NDArray[np.float64]
 Sizes = Callable[[np.random.Generator, int], Array]
@@ -94,8 +95,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--samples", type=int, default=4_000)
     samples = parser.parse_args().samples
-    print("| costs | share of users | users | normal | certified | no bound | room | stated | stated room |")
-    print("|---|---|---|---|---|---|---|---|---|")
+    print(head("costs", "share of users", "users", "normal", "certified", "no bound", "room", "stated", "stated room"))
     for name, sizes in SIZES.items():
         for share in SHARES:
             if (share == 1) if name == "σ = 0" else (share < 1 and name == "normal"):

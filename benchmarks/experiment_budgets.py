@@ -21,12 +21,9 @@ Results: Markdown on stdout, benchmarks/out/experiment_budgets.json.
 from __future__ import annotations
 
 import argparse
-import json
-import platform
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,8 +32,8 @@ from myopic import one_day_points
 from outlay.ops.tabular import policy_iteration, totals
 from outlay.serve.ledger.admission import Counter, Key, ScopeLimit, refusal
 from outlay.simulators import thirty_day
+from results import head, keep
 
-OUT = Path(__file__).parent / "out"
 DAYS, HOURS = 14, 24
 PLANNED = 0.3  # yuan per user and day
 HASTE = 1.4
@@ -209,17 +206,14 @@ def main() -> None:
     asked = parser.parse_args()
     results = [study(world, asked.users, asked.repetitions, asked.seed) for world in worlds()]
     print(f"{asked.repetitions} repetitions, {asked.users:,} users, {DAYS} days\n")
-    print("| world | spend over plan, old, new | true lift | bias, own budgets | bias, one budget |")
-    print("|---|---|---|---|---|")
+    print(head("world", "spend over plan, old, new", "true lift", "bias, own budgets", "bias, one budget"))
     for one in results:
         print(
             f"| {one.world} | {one.spends[0]:.2f}, {one.spends[1]:.2f} | {_percent(one.truth)} "
             f"| {_percent(one.own)} | {_percent(one.shared)} |"
         )
     print(f"\n{sum(one.seconds for one in results):.0f} s.")
-    OUT.mkdir(exist_ok=True)
-    record = {**vars(asked), "results": [asdict(one) for one in results], "platform": platform.platform()}
-    (OUT / "experiment_budgets.json").write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+    keep("experiment_budgets", **vars(asked), results=[asdict(one) for one in results])
 
 
 def _percent(found: tuple[float, float]) -> str:

@@ -19,20 +19,17 @@ Results: Markdown on stdout, benchmarks/out/experiment_dependence.json. The colu
 from __future__ import annotations
 
 import argparse
-import json
-import platform
 import time
 from collections.abc import Callable
-from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from outlay.experiments.sequential import obrien_fleming, sequence_half_width, spending_bounds, tuned_rho
+from results import head, keep
 
 Array = NDArray[np.float64]
 
-OUT = Path(__file__).parent / "out"
 ALPHA, BEFORE = 0.05, 14  # days of the covariate
 Z = 1.959964
 
@@ -150,7 +147,7 @@ def main() -> None:
     given = parser.parse_args()
     began, rng, record = time.perf_counter(), np.random.default_rng(0), []
     for days in (14, 28, 56):
-        print(f"\n{days} days\n\n| users | come in | plain | always | halves | weekly | daily |\n|{'---|' * 7}")
+        print(f"\n{days} days\n\n{head('users', 'come in', 'plain', 'always', 'halves', 'weekly', 'daily')}")
         for kind, draw in USERS.items():
             x = draw(given.users, BEFORE + days, rng)
             for way, cuped in [*((way, False) for way in WAYS), ("1, 10, 100%", True)]:
@@ -162,15 +159,7 @@ def main() -> None:
                     f"{' | '.join(f'{100 * part:.1f}%' for part in said.values())} |",
                     flush=True,
                 )
-    OUT.mkdir(exist_ok=True)
-    content = {
-        "users": given.users,
-        "paths": given.paths,
-        "results": record,
-        "seconds": time.perf_counter() - began,
-        "platform": platform.platform(),
-    }
-    (OUT / "experiment_dependence.json").write_text(json.dumps(content, indent=1) + "\n")
+    keep("experiment_dependence", **vars(given), results=record, seconds=time.perf_counter() - began)
 
 
 if __name__ == "__main__":

@@ -22,12 +22,8 @@ from __future__ import annotations
 
 import argparse
 import datetime
-import json
-import platform
 import time
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,8 +34,8 @@ from outlay.experiments.moments import BEFORE, FIRST_WEEK, SINCE, Metric
 from outlay.experiments.results import ArmComparison, Course
 from outlay.experiments.sequential import obrien_fleming, spending_bounds
 from outlay.experiments.sums import DailySums
+from results import head, keep
 
-OUT = Path(__file__).parent / "out"
 DAYS, COUPON, LIFT = 14, 2.0, 0.05
 METRICS = (Metric("active", "active"), Metric("cost", "cost"))
 EXPERIMENT = Experiment.parse(
@@ -205,19 +201,10 @@ def main() -> None:
         results[world.name] = study(world, given.users, given.repetitions)
     names = list(next(iter(results.values())))
     print(f"{given.repetitions} repetitions, {given.users} users, {DAYS} daily looks\n")
-    print(f"| world | {' | '.join(names)} |")
-    print(f"|---|{'---|' * len(names)}")
+    print(head("world", *names))
     for world_name, found in results.items():
         print(f"| {world_name} | {' | '.join(f'{100 * found[name]:.1f}%' for name in names)} |")
-    record: dict[str, Any] = {
-        "repetitions": given.repetitions,
-        "users": given.users,
-        "results": results,
-        "seconds": time.perf_counter() - began,
-        "platform": platform.platform(),
-    }
-    OUT.mkdir(exist_ok=True)
-    (OUT / "experiment_looks.json").write_text(json.dumps(record, indent=1) + "\n")
+    keep("experiment_looks", **vars(given), results=results, seconds=time.perf_counter() - began)
 
 
 if __name__ == "__main__":

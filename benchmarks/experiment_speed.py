@@ -12,16 +12,15 @@ Results: Markdown on stdout, benchmarks/out/experiment_speed.json.
 from __future__ import annotations
 
 import argparse
-import json
 import os
-import platform
 import subprocess
 import sys
 import tempfile
 import time
 from pathlib import Path
 
-OUT = Path(__file__).parent / "out"
+from results import head, keep
+
 PROGRAM = Path(sys.executable).with_name("outlay")
 DAYS = 14
 
@@ -76,12 +75,10 @@ def main() -> None:
         subprocess.run([sys.executable, "-c", WRITE, str(rows), str(DAYS), folder], check=True)
         for name, text in (("days", "a row per user and day"), ("users", "a row per user")):
             results[text] = timed(Path(folder) / f"{name}.parquet", Path(folder) / "experiment.toml")
-    print(f"| log of {rows:,} rows | seconds | of processor | peak memory |\n|---|---|---|---|")
+    print(head(f"log of {rows:,} rows", "seconds", "of processor", "peak memory"))
     for text, found in results.items():
         print(f"| {text} | {found['seconds']:.1f} | {found['cpu']:.1f} | {found['peak_gb']:.2f} GB |")
-    OUT.mkdir(exist_ok=True)
-    record = {"rows": rows, "results": results, "platform": platform.platform(), "cores": os.cpu_count()}
-    (OUT / "experiment_speed.json").write_text(json.dumps(record, indent=1) + "\n")
+    keep("experiment_speed", rows=rows, results=results)
 
 
 if __name__ == "__main__":

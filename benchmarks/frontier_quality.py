@@ -21,7 +21,6 @@ Results: Markdown on stdout, benchmarks/out/frontier_quality.json, and with --im
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import platform
 import sys
@@ -36,7 +35,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import outlay
-from frontier_quality_chart import captured
+from charts import captured
 from myopic import constant_points, one_day_points
 from outlay.choosing.choose import Selection
 from outlay.core.campaign import Campaign
@@ -49,8 +48,8 @@ from outlay.ops.tabular import constrained_optimum, measure
 from outlay.simulators.truth import Truth
 from outlay.training import every_budget as train_frontier
 from outlay.training import log_game, two_stage
+from results import keep
 
-OUT = Path(__file__).parent / "out"
 USERS: dict[Literal["thirty-day", "habit"], int] = {"thirty-day": 133_334, "habit": 600_000}  # about 4 million rows
 BUDGETS = 21
 AIM_BUDGETS = (5, 10, 15)  # which of them aim-greedy is trained for
@@ -291,8 +290,7 @@ def main() -> None:
         print(f"\n**{campaign}**\n\n{table(results, campaign)}\n")
         if "," not in campaign:
             print(by_budget(results, campaign))
-    OUT.mkdir(exist_ok=True)
-    (OUT / "frontier_quality.json").write_text(json.dumps([asdict(r) for r in results], indent=1))
+    keep("frontier_quality", results=[asdict(r) for r in results])
     if options.images is not None:
         draw(results, options.images)
 

@@ -36,7 +36,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from outlay.serve.ledger.backends import open_ledger
-from outlay.serve.ledger.caps import Caps
+from outlay.serve.ledger.caps import Caps, Totals
 from outlay.serve.ledger.ledger import Ledger, LedgerError
 from outlay.serve.ledger.records import EXPIRED, Outcome, OutcomeResult, Proposal, Recorded, new_decision_id
 from own_postgres import own_postgres
@@ -199,12 +199,8 @@ def _wait_for_work(journals: list[Path]) -> None:
 def _inspect(tally: Tally, url: str, seen: dict[str, list[Any]]) -> None:
     """What the journals and the ledger say after everyone is dead."""
     ledger = reopened(url)
-    tally.broken += ledger.check()
     totals = ledger.totals(CAMPAIGN)
-    for name, scope in [("total", totals.total), *totals.days.items(), *totals.arms.items()]:
-        if scope.cap is not None and scope.reserved + scope.settled - scope.excess > scope.cap:
-            sums = f"{scope.reserved} + {scope.settled} - {scope.excess}"
-            tally.broken.append(f"{name}: {sums} are more than {scope.cap}")
+    tally.broken += ledger.check() + above_caps(totals)
     stored: dict[str, list[Any]] = {}
     tally.decisions = tally.outcomes = 0
     now = time.time_ns() // 1_000_000
@@ -219,6 +215,15 @@ def _inspect(tally: Tally, url: str, seen: dict[str, list[Any]]) -> None:
     tally.broken += [f"{name} was answered {seen[name]}; the ledger has {stored.get(name)}" for name in lost[:20]]
     tally.committed = totals.total.reserved + totals.total.settled
     ledger.close()
+
+
+def above_caps(totals: Totals) -> list[str]:
+    """What is held above a cap, in words."""
+    return [
+        f"{name}: {scope.reserved} + {scope.settled} - {scope.excess} are more than {scope.cap}"
+        for name, scope in [("total", totals.total), *totals.days.items(), *totals.arms.items()]
+        if scope.cap is not None and scope.reserved + scope.settled - scope.excess > scope.cap
+    ]
 
 
 def reopened(url: str) -> Ledger:

@@ -15,10 +15,8 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-import json
 import multiprocessing
 import os
-import platform
 import tempfile
 import time
 from contextlib import ExitStack
@@ -33,8 +31,8 @@ from outlay.serve.ledger.caps import Caps
 from outlay.serve.ledger.ledger import Ledger
 from outlay.serve.ledger.records import Proposal, new_decision_id
 from own_postgres import own_postgres
+from results import head, keep
 
-OUT = Path(__file__).parent / "out"
 SECONDS = 5.0
 _numbers = itertools.count()
 
@@ -155,12 +153,10 @@ def main() -> None:
             ledger.set_caps("limited", Caps(total=2**50, user_day_offers=2**20))
             results[f"{kind}: groups of 64, users limited"] = groups(ledger, 64, "limited")
             ledger.close()
-    print("| case | a second | p50, ms | p99, ms | processor time a decision, µs |\n|---|---|---|---|---|")
+    print(head("case", "a second", "p50, ms", "p99, ms", "processor time a decision, µs"))
     for case, r in results.items():
         print(f"| {case} | {r['per_second']:,.0f} | {r['p50_ms']:.2f} | {r['p99_ms']:.2f} | {r['cpu_us']:.0f} |")
-    OUT.mkdir(exist_ok=True)
-    machine = {"cores": os.cpu_count(), "platform": platform.platform()}
-    (OUT / "ledger_speed.json").write_text(json.dumps({**machine, "results": results}, indent=1))
+    keep("ledger_speed", results=results)
 
 
 if __name__ == "__main__":

@@ -25,6 +25,7 @@ import pyarrow.parquet as pq
 import outlay
 from outlay.core.errors import OutlayError
 from own_looks import count_looks_in
+from results import head
 
 CAMPAIGN = """[campaign]
 name = "coupons"
@@ -254,7 +255,7 @@ def main() -> None:
     options.add_argument("--train-every", type=int, default=100, help="train and evaluate on every so many; 0: never")
     given = options.parse_args()
     began = time.perf_counter()
-    print("| mutations | done | refused with one error | failed |\n|---|---|---|---|")
+    print(head("mutations", "done", "refused with one error", "failed"))
     failures = []
     for kind, count in (("file", given.files), ("log", given.logs)):
         found: collections.Counter[str] = collections.Counter()

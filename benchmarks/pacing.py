@@ -51,8 +51,8 @@ from outlay.serve.ledger.sqlite import SqliteLedger
 from outlay.serve.pacing.mixing import PolicyPool
 from outlay.serve.shared_settings import agree_settings
 from outlay.simulators import thirty_day
+from results import head, keep
 
-OUT = Path(__file__).parent / "out"
 DAYS, EPISODE = 28, 7
 START = datetime.date(2026, 3, 2)
 DAY = 86_400_000
@@ -254,8 +254,7 @@ def main() -> None:
         for name, shape in wanted.items():
             for paced in (True, False):
                 results.append(play(bundle, name, shape, paced, asked.users_a_day, asked.minutes, asked.seed))
-    print("| traffic | pacing | settled / budget | active days | refused by the cap | off the plan | price |")
-    print("|---|---|---|---|---|---|---|")
+    print(head("traffic", "pacing", "settled / budget", "active days", "refused by the cap", "off the plan", "price"))
     for one in results:
         print(
             f"| {one.shape} | {'yes' if one.paced else 'no'} | {one.spend:.1%} | {one.active_days:,} "
@@ -263,8 +262,7 @@ def main() -> None:
         )
     print(f"\nThe most ever held: {max(one.highest for one in results):.2%} of the budget.", end=" ")
     print(f"{sum(one.seconds for one in results):.0f} s.")
-    OUT.mkdir(exist_ok=True)
-    (OUT / "pacing.json").write_text(json.dumps([asdict(one) for one in results], indent=1), encoding="utf-8")
+    keep("pacing", results=[asdict(one) for one in results])
 
 
 if __name__ == "__main__":

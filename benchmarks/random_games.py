@@ -11,9 +11,7 @@ figures as SVG. The games are in random_games_instances.py, the studies in rando
 from __future__ import annotations
 
 import argparse
-import json
 import os
-import platform
 import sys
 import time
 from collections.abc import Iterable
@@ -25,15 +23,15 @@ from typing import Any
 
 import numpy as np
 
-import random_games_charts as charts
+import charts
 import random_games_noise as noise
 import random_games_rules as rules
 import random_games_speed as speed
 import random_games_tables as tables
 from outlay.learning.mixing import RULES
 from random_games_instances import specs
+from results import OUT, keep
 
-OUT = Path(__file__).parent / "out"
 WORKERS = 2
 Record = dict[str, Any]
 
@@ -132,7 +130,6 @@ def main() -> None:
     print(f"Largest gap that column generation left: {max(game['gap'] for game in played):.1e}.")
 
     m, discount = rules.COURSE_OF
-    OUT.mkdir(exist_ok=True)
     given.images.mkdir(parents=True, exist_ok=True)
     figures = {
         "game-course.svg": charts.course(
@@ -145,15 +142,7 @@ def main() -> None:
     }
     for name, drawing in figures.items():
         (given.images / name).write_text(drawing, encoding="utf-8")
-    result = {
-        "games": played,
-        "noise": found,
-        "problems": timed,
-        "steps": steps,
-        "cores": os.cpu_count(),
-        "machine": platform.platform(),
-    }
-    (OUT / "random_games.json").write_text(json.dumps(result) + "\n", encoding="utf-8")
+    keep("random_games", games=played, noise=found, problems=timed, steps=steps)
 
 
 if __name__ == "__main__":

@@ -32,6 +32,7 @@ from outlay.core.arrays import Dense, NetworkArrays
 from outlay.core.campaign import Campaign
 from outlay.core.machine import processors
 from outlay.core.schema import Categorical, Schema
+from results import head
 
 ACTIONS = [0.0, 1.0, 1.5, 2.0, 3.0]
 VALUES, EMBEDDING, HIDDEN, BATCH = 50, 16, (256, 128), 1_024
@@ -116,7 +117,7 @@ def main() -> None:
         bundle, rows = write(folder, options.fields), folder / "rows.parquet"
         write_rows(rows, options.rows, options.fields)
         command = [str(Path(sys.executable).parent / "outlay"), "score", str(bundle), str(rows), "--quiet", "--out"]
-        print("| rows | fields | onnxruntime, rows/s | outlay score, rows/s | ratio | GB |\n|---|---|---|---|---|---|")
+        print(head("rows", "fields", "onnxruntime, rows/s", "outlay score, rows/s", "ratio", "GB"))
         ratios = []
         for _ in range(options.rounds):
             other = bare(bundle, options.rows, options.fields, processors())

@@ -47,7 +47,7 @@ from typing import Any
 import crash_sql
 from crash_clients import GIVEN, RECENT, REQUESTS, SAME, TOKENS, Client, Play, Tally, request
 from crash_deeds import DEEDS, ENOUGH, Stage
-from ledger_crash import PATIENCE, reopened
+from ledger_crash import PATIENCE, above_caps, reopened
 from own_postgres import OwnPostgres, kill, own_postgres
 from serve_speed import ACTIONS, schema, write
 
@@ -197,12 +197,8 @@ def _signal(servers: list[subprocess.Popen[bytes]], number: int) -> None:
 def _inspect(tally: Tally, url: str, seen: dict[str, Any]) -> None:
     """What the clients have seen and what the ledger says, after everyone is dead."""
     ledger = reopened(url)
-    tally.broken += ledger.check()
     totals = ledger.totals(CAMPAIGN)
-    for name, scope in [("total", totals.total), *totals.days.items(), *totals.arms.items()]:
-        if scope.cap is not None and scope.reserved + scope.settled - scope.excess > scope.cap:
-            sums = f"{scope.reserved} + {scope.settled} - {scope.excess}"
-            tally.broken.append(f"{name}: {sums} are more than {scope.cap}")
+    tally.broken += ledger.check() + above_caps(totals)
     stored: dict[str, Any] = {}
     tally.decisions = tally.outcomes = 0
     for row in ledger.rows(CAMPAIGN, 0, 2**47):

@@ -29,7 +29,8 @@ from outlay.serve.ledger.backends import open_ledger
 from outlay.serve.ledger.caps import Caps
 from outlay.serve.ledger.records import Outcome, Proposal, new_decision_id
 from own_postgres import own_postgres
-from serve_speed import OUT, schema, served, states, write
+from results import head, keep
+from serve_speed import schema, served, states, write
 
 DAYS, GROUP = 14, 2_000
 REWARD = "case when active > 0 then 1 else 0 end"
@@ -122,8 +123,7 @@ def main() -> None:
             fill(url, given.users, sent)
             results[kind] = measure(url, bundles, sent, given.users, given.rounds, given.seconds)
             _print(kind, results[kind])
-    OUT.mkdir(exist_ok=True)
-    (OUT / "serve_past.json").write_text(json.dumps({"settings": vars(given), "results": results}, indent=1))
+    keep("serve_past", settings=vars(given), results=results)
 
 
 def _bundle(folder: Path, fields: Schema, *, past: bool) -> Path:
@@ -133,10 +133,8 @@ def _bundle(folder: Path, fields: Schema, *, past: bool) -> Path:
 
 
 def _print(kind: str, found: dict[str, dict[str, float]]) -> None:
-    print(
-        f"**{kind}**\n\n| | p50, ms | p99, ms | 64 connections: p50, ms | decisions a second | server, µs a decision |"
-    )
-    print("|---|---|---|---|---|---|")
+    columns = ("", "p50, ms", "p99, ms", "64 connections: p50, ms", "decisions a second", "server, µs a decision")
+    print(f"**{kind}**\n\n{head(*columns)}")
     for name, load in found.items():
         times = " | ".join(f"{load[key]:.2f}" for key in ("1 p50_ms", "1 p99_ms", "64 p50_ms"))
         print(f"| {name} | {times} | {load['64 per_second']:,.0f} | {load['64 server_us']:.0f} |")

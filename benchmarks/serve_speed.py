@@ -22,10 +22,8 @@ from __future__ import annotations
 
 import argparse
 import itertools
-import json
 import multiprocessing
 import os
-import platform
 import random
 import signal
 import statistics
@@ -47,8 +45,8 @@ from outlay.core.history import History
 from outlay.core.schema import Categorical, Numeric, Schema
 from outlay.serve.ledger.backends import open_ledger
 from own_postgres import own_postgres
+from results import head, keep
 
-OUT = Path(__file__).parent / "out"
 CLIENTS = 64
 ACTIONS = [0.0, 0.5, 1.0, 1.5, 2.0, 2.5, 3.0]
 VALUES = 50  # of a categorical feature
@@ -235,24 +233,19 @@ def main() -> None:
                 answers = server.answers
             _print(kind, results[kind])
             _verify(url, answers)
-    OUT.mkdir(exist_ok=True)
-    machine = {"cores": os.cpu_count(), "platform": platform.platform(), "settings": vars(given)}
-    (OUT / "serve_speed.json").write_text(json.dumps({**machine, "results": results}, indent=1))
+    keep("serve_speed", settings=vars(given), results=results)
 
 
 def _print(kind: str, result: dict[str, Any]) -> None:
     ratios = ", ".join(f"{ratio:.2f}" for ratio in result["ratios"])
     print(f"**{kind}**: {result['ratio']:.2f} of the bare route (rounds {ratios})\n")
-    print(
-        "| load | decisions a second | p50, ms | p99, ms | p99.9, ms | longest, ms | server, µs a decision |"
-        " server, cores | clients, cores |"
-    )
-    print("|---|---|---|---|---|---|---|---|---|")
+    times = ("p50, ms", "p99, ms", "p99.9, ms", "longest, ms")
+    print(head("load", "decisions a second", *times, "server, µs a decision", "server, cores", "clients, cores"))
     for load, r in result.items():
         if isinstance(r, dict):
-            times = " | ".join(f"{r[key]:.2f}" for key in ("p50_ms", "p99_ms", "p999_ms", "max_ms"))
+            shown = " | ".join(f"{r[key]:.2f}" for key in ("p50_ms", "p99_ms", "p999_ms", "max_ms"))
             cores = f"{r['server_us']:.0f} | {r['server_cores']:.2f} | {r['clients_cores']:.2f}"
-            print(f"| {load} | {r['per_second']:,.0f} | {times} | {cores} |")
+            print(f"| {load} | {r['per_second']:,.0f} | {shown} | {cores} |")
     print(flush=True)
 
 

@@ -17,9 +17,6 @@ Results: Markdown on stdout, benchmarks/out/serve_wide.json.
 
 from __future__ import annotations
 
-import json
-import os
-import platform
 import random
 import statistics
 import tempfile
@@ -30,7 +27,8 @@ from typing import Any
 import serve_load
 import serve_speed
 from outlay.core.schema import Categorical, Schema
-from serve_speed import CLIENTS, OUT
+from results import head, keep
+from serve_speed import CLIENTS
 
 GROUNDS = ((20, 50), (1_000, 100), (10, 100_000))  # fields, values of each
 ROUNDS, SECONDS, WORKERS = 3, 4.0, 4
@@ -103,11 +101,8 @@ def main() -> None:
     """Measure, print, write."""
     with tempfile.TemporaryDirectory(prefix="outlay-serve-") as name:
         results = [one(Path(name) / f"{fields}-{values}", fields, values) for fields, values in GROUNDS]
-    print(
-        "| fields × values | decisions a second | of the bare route | server, µs | p50, ms | p99, ms | start, s | "
-        "alone: private, MB | worker: private, MB | worker: all, MB |"
-    )
-    print("|---|---|---|---|---|---|---|---|---|---|")
+    speed = ("decisions a second", "of the bare route", "server, µs", "p50, ms", "p99, ms", "start, s")
+    print(head("fields × values", *speed, "alone: private, MB", "worker: private, MB", "worker: all, MB"))
     for r in results:
         calm = r["calm"]
         private, every = (statistics.median(each[key] for each in r["workers"]) for key in ("private", "all"))
@@ -117,9 +112,7 @@ def main() -> None:
             f"{calm['p50_ms']:.2f} | {calm['p99_ms']:.2f} | {r['start_s']:.1f} | "
             f"{r['alone']['private']:.0f} | {private:.0f} | {every:.0f} |"
         )
-    OUT.mkdir(exist_ok=True)
-    machine = {"cores": os.cpu_count(), "platform": platform.platform()}
-    (OUT / "serve_wide.json").write_text(json.dumps({**machine, "results": results}, indent=1))
+    keep("serve_wide", results=results)
 
 
 if __name__ == "__main__":

@@ -15,9 +15,6 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import json
-import os
-import platform
 import statistics
 import time
 from collections.abc import Callable, Iterator
@@ -41,8 +38,8 @@ from outlay.learning.mixing.rule import Constraints, FinalWeights, Rule
 from outlay.learning.tabular import counted_model
 from outlay.ops.tabular import measure
 from peers_environment import D3RLPY, THREADS, ask, peer_python
+from results import OUT, head, keep
 
-OUT = Path(__file__).parent / "out"
 PEER_USERS = 60_000  # of the log that the peer gets: its speed does not depend on the number of rows, its start does
 BLOCK = 100  # gradient steps a block of the paper's schedule
 
@@ -173,22 +170,19 @@ def main() -> None:
     ratios = {f: [a / c for a, c in zip(speeds[f], speeds["C"], strict=True)] for f in "AB"}
     geometry = {f: loop.rule.seconds / loop.spent for f, loop in forms.items()}
 
-    result = {
-        "rows": len(data),
-        "users": given.users,
-        "batch": campaign.train.batch,
-        "layers": campaign.train.layers,
-        "steps_per_second": speeds,
-        "ratio_to_peer": {f: statistics.median(r) for f, r in ratios.items()},
-        "compile_seconds": {f: loop.compile_seconds for f, loop in forms.items()},
-        "geometry_share": geometry,
-        "peer": D3RLPY,
-        "cores": os.cpu_count(),
-        "machine": platform.platform(),
-    }
-    (OUT / "training_speed.json").write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
-    print("| form | steps a second, median (all rounds) | times the peer | compile | geometry |")
-    print("|---|---|---|---|---|")
+    keep(
+        "training_speed",
+        rows=len(data),
+        users=given.users,
+        batch=campaign.train.batch,
+        layers=campaign.train.layers,
+        steps_per_second=speeds,
+        ratio_to_peer={f: statistics.median(r) for f, r in ratios.items()},
+        compile_seconds={f: loop.compile_seconds for f, loop in forms.items()},
+        geometry_share=geometry,
+        peer=D3RLPY,
+    )
+    print(head("form", "steps a second, median (all rounds)", "times the peer", "compile", "geometry"))
     names = {"A": "outlay, as it runs", "B": "outlay, every row evaluated", "C": "d3rlpy 2.8.1 DiscreteBCQ"}
     for form, values in speeds.items():
         rounds = ", ".join(f"{v:,.0f}" for v in values)

@@ -26,6 +26,7 @@ from outlay.core.target import Target
 from outlay.evaluating.evaluation import Evaluation
 from own_looks import count_looks_in
 from rare_payers import RARE, RarePayers
+from results import head
 
 WORLDS: dict[str, World | RarePayers] = {**HIDDEN, **RARE}
 LIMIT_SLACK = 0.002  # relative: the truth is simulated
@@ -146,8 +147,7 @@ def main() -> None:
         "gain, true",
         "on days 15–28",
     )
-    print(f"| {' | '.join(heads)} |")
-    print("|---|---|---|---|---|---|---|---|")
+    print(head(*heads))
     for name in options.worlds:
         print(_line(name, [one for one in outcomes if one.world == name]))
 

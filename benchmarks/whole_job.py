@@ -14,9 +14,7 @@ Results: Markdown on stdout, benchmarks/out/whole_job.json.
 from __future__ import annotations
 
 import argparse
-import json
 import os
-import platform
 import subprocess
 import sys
 import time
@@ -24,8 +22,8 @@ from pathlib import Path
 from typing import Any
 
 from own_looks import count_looks_in
+from results import OUT, head, keep
 
-OUT = Path(__file__).parent / "out"
 PROGRAM = Path(sys.executable).with_name("outlay")
 WAYS = {
     "default": (),
@@ -107,8 +105,7 @@ def main() -> None:
     campaign = OUT / "habit"
     timed("simulate", "habit", "--out", campaign, "--users", str(given.users))
     found = {name: whole(campaign, OUT / f"habit-{name}", given.seed, options) for name, options in WAYS.items()}
-    result = {"rows": 7 * given.users, **found, "cores": os.cpu_count(), "machine": platform.platform()}
-    (OUT / "whole_job.json").write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+    keep("whole_job", rows=7 * given.users, **found)
     for name, options in WAYS.items():
         shown(" ".join(("train", *options)), found[name])
 
@@ -127,7 +124,7 @@ def shown(command: str, result: dict[str, Any]) -> None:
         f"| {result['train']['seconds']:.0f} | {result['train']['peak_gb']:.2f} GB |"
     )
     print(f"| evaluate | {result['evaluate']['seconds']:.0f} | {result['evaluate']['peak_gb']:.2f} GB |\n")
-    print("| policy, true values | reward | cost per decision |\n|---|---|---|")
+    print(head("policy, true values", "reward", "cost per decision"))
     spend = found["spend"]
     print(f"| old | {found['old_reward']:.4f} | {found['old_spend']:.4f} |")
     print(f"| best constant mixture at the mixture's spend | {found['constants_at_its_spend']:.4f} | {spend:.4f} |")

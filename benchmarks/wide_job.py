@@ -17,6 +17,8 @@ import tempfile
 import time
 from pathlib import Path
 
+from results import head
+
 PROGRAM = Path(sys.executable).with_name("outlay")
 
 
@@ -58,7 +60,7 @@ def main() -> None:
         parser.add_argument(f"--{name}", type=int, default=default)
     parser.add_argument("--log", type=Path, help="the folder of a log that is there; default: one is simulated")
     options = parser.parse_args()
-    print("| command | time | own memory at its peak, GB | reached after |\n|---|---|---|---|", flush=True)
+    print(head("command", "time", "own memory at its peak, GB", "reached after"), flush=True)
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place)
         if options.log is None:

@@ -22,6 +22,7 @@ import time
 from pathlib import Path
 
 import outlay
+from results import head
 
 PEAK = """
 import threading, time
@@ -79,8 +80,11 @@ def main() -> None:
         parser.add_argument(f"--{name}", type=int, default=default)
     parser.add_argument("--memory", default="2GB", help="of DuckDB")
     options = parser.parse_args()
-    print("| rows | fields | DuckDB, s | prepare, s | ratio | peak memory, GB | with mapped files, GB | DATA, GB |")
-    print("|---|---|---|---|---|---|---|---|")
+    print(
+        head(
+            "rows", "fields", "DuckDB, s", "prepare, s", "ratio", "peak memory, GB", "with mapped files, GB", "DATA, GB"
+        )
+    )
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place)
         outlay.simulate("wide", folder / "log", users=options.users, fields=options.fields, values=options.values)

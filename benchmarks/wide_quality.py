@@ -32,14 +32,11 @@ import numpy as np
 
 import outlay
 from city_peers import Learners, peer, write_log
-from city_quality import BUDGETS, PRICES, Result, learned, of_mixtures, table
-from myopic import one_day_city
+from city_quality import Result, ground, learned, of_mixtures, one_day, table
 from outlay.core.transitions import Transitions
 from outlay.learning.screening import screen
-from outlay.ops.mixture_lp import value_at
 from outlay.simulators import wide
 from outlay.simulators.city_people import PolicyValues
-from outlay.simulators.city_truth import CityTruth, optimum
 from peers_environment import peer_python
 
 OUT = Path(__file__).parent / "out" / "wide_quality.json"
@@ -59,19 +56,8 @@ def one_log(
         outlay.prepare(path, folder / "data")
         data = Transitions.open(folder / "data")
         world = wide.WideWorld.read(folder / "log")
-        truth = CityTruth(world.city)
-        kept = OUT.parent / "city_fast"  # the optimum of the city, whatever the log
-        kept.mkdir(parents=True, exist_ok=True)
-        world.city.write(kept)
-        curve = optimum(kept)
-        budgets = np.linspace(0, curve.constants[:, 1].max(), BUDGETS + 2)[1:-1]
-        myopic = (one_day_city(truth, price) for price in PRICES * curve.constants[:, 0].max())
-        rule = np.array([[each.reward, each.cost] for each in myopic])
-        at = np.clip(budgets, rule[:, 1].min(), rule[:, 1].max())
-        share = [curve.captured(value_at(rule, cost), cost) for cost in at]
-        yield Result(
-            "wide", seed, "1-day rule, true responses", 0.0, budgets.tolist(), share, (at / budgets - 1).tolist()
-        )
+        truth, curve, budgets = ground(world.city, "fast")
+        yield one_day("wide", seed, truth, curve, budgets)
         began = time.perf_counter()
         found = screen(data)
         names = [data.schema.categorical[field].name for field in found.kept]

@@ -30,6 +30,7 @@ from outlay.core.transitions import LEARN, Transitions
 from outlay.learning.heads import coordinates
 from outlay.learning.orthogonal import Orthogonal
 from peers_environment import ask, peer_python
+from results import head
 
 PEER = ("torch==2.13.0", "numpy==2.3.5")
 PEER_ROWS = 20_000  # of the log, for PyTorch
@@ -115,8 +116,7 @@ def main() -> None:
             for kind in ("dense", "sparse"):
                 asked = (folder / "peer.npz", options.steps // 2, kind)
                 found[kind].append(ask(python, "torch_step.py", *asked, threads=threads))
-    print("| step of | ms, each round | times outlay's | peak memory, GB | first step, s | compiled |")
-    print("|---|---|---|---|---|---|")
+    print(head("step of", "ms, each round", "times outlay's", "peak memory, GB", "first step, s", "compiled"))
     for name, rounds in found.items():
         ratio = statistics.median(
             peer["seconds"] / own["seconds"] for peer, own in zip(rounds, found["own"], strict=True)

@@ -18,6 +18,7 @@ from pathlib import Path
 from city_coverage import DAYS
 from outlay.bundles.read import load_bundle
 from outlay.simulators.wide import WideWorld
+from results import head
 from wide_coverage import parts_of, true_values
 
 
@@ -31,7 +32,7 @@ def main() -> None:
     parts, weights = parts_of(bundle)
     true = true_values(WideWorld.read(asked.log), [field.name for field in bundle.schema.categorical])
     truth = {"mixture": true(*parts, weights=weights, days=DAYS).value, "old": true(None, days=DAYS).value}
-    print("| policy | per user | estimate, 95% | truth |", "|---|---|---|---|", sep="\n")
+    print(head("policy", "per user", "estimate, 95%", "truth"))
     told = json.loads((asked.run / "estimates.json").read_text(encoding="utf-8"))
     for row in told["estimates"] + told["beside"]:
         known = truth.get(row["policy"], {}).get(row["target"])

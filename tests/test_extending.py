@@ -202,7 +202,7 @@ ROWS = {
         '        "trees": "outlay.learning.trees",\n',
         '        "means": "outlay.learning.means",\n',
     ),
-    "simulators/catalogue.py": (
+    "simulators/__init__.py": (
         '    "habit": "outlay.simulators.habit:simulator",\n',
         '    "toy": "outlay.simulators.toy:simulator",\n',
     ),

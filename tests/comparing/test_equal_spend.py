@@ -20,7 +20,7 @@ from outlay.core.progress import silent
 from outlay.core.transitions import CERTIFY, Transitions
 from outlay.estimators.fitted import Fitted
 from outlay.response.model import Kind
-from outlay.simulators import rollout
+from outlay.simulators import truth as exact
 
 MOST = 1.4  # yuan on day one
 
@@ -48,7 +48,7 @@ class Learned:
 
 @pytest.fixture(autouse=True)
 def few(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rollout, "USER_DAYS", 20_000)
+    monkeypatch.setattr(exact, "USER_DAYS", 20_000)
 
 
 def watching(judge: MethodEvaluator, contender: Contender) -> Watching:

@@ -11,7 +11,7 @@ from gymnasium.utils.env_checker import check_env
 
 from outlay.core.errors import OutlayError
 from outlay.ops.tabular import totals
-from outlay.simulators.catalogue import CAMPAIGNS, find
+from outlay.simulators import CAMPAIGNS, find
 from outlay.simulators.environment import CampaignEnvironment, environment
 from outlay.simulators.simulator import Simulator
 

@@ -22,7 +22,7 @@ from outlay.cli.console import (
 )
 from outlay.core.errors import OutlayError
 from outlay.core.files import partial_of
-from outlay.simulators.catalogue import CAMPAIGNS
+from outlay.simulators import CAMPAIGNS
 
 if TYPE_CHECKING:
     Campaign = str

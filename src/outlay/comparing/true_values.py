@@ -4,7 +4,7 @@
     known.mixture([policy], np.ones(1), lags=None, days=(1, 7))            # {"reward": …, "reward@7": …, …}
 
 A policy is a function of encoded features. Where the truth is a table (`truth.py`) it is evaluated exactly, or rolled
-out if it looks at past days (`rollout.py`). In a city (`simulators/city_people.py`) it is simulated on 20,000 users,
+out if it looks at past days. In a city (`simulators/city_people.py`) it is simulated on 20,000 users,
 and the share of the optimum that it captures is known too (`CAPTURED`).
 """
 
@@ -27,8 +27,7 @@ from outlay.core.transitions import Transitions
 from outlay.simulators.city import CITY_FILE, COUPONS, City
 from outlay.simulators.city_people import PolicyValue, PolicyValues
 from outlay.simulators.city_truth import CityCurve, CityTruth, optimum
-from outlay.simulators.rollout import rolled_out
-from outlay.simulators.truth import Truth, mixed
+from outlay.simulators.truth import Truth, mixed, rolled_out
 from outlay.simulators.wide import WIDE_FILE, WideWorld
 
 USERS = 20_000  # simulated for a value in a city

@@ -2,7 +2,7 @@
 
     path = simulate("habit", "habit/", users=200_000)      # campaign.toml of the folder
 
-The campaigns are listed in `simulators/catalogue.py`.
+The campaigns are listed in `simulators/__init__.py`.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from pathlib import Path
 
 from outlay.core.errors import OutlayError
 from outlay.core.version import __version__
-from outlay.simulators.catalogue import find
+from outlay.simulators import find
 from outlay.simulators.simulator import Held
 from outlay.simulators.write import check_unchanged, write_campaign
 

@@ -54,8 +54,8 @@ from outlay.simulators.city import (
     habit_moves,
 )
 from outlay.simulators.city_truth import CityTruth, pull_of
-from outlay.simulators.simulator import Columns, Held
-from outlay.simulators.text import campaign_text
+from outlay.simulators.simulator import Held
+from outlay.simulators.write import Columns, campaign_text
 
 Floats = NDArray[np.float64]
 Index = NDArray[np.intp]

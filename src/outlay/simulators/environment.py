@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from outlay.core.errors import OutlayError
 from outlay.core.machine import optional
-from outlay.simulators.catalogue import find
+from outlay.simulators import find
 from outlay.simulators.city import BASKET_SPREAD, COUPONS
 from outlay.simulators.city_people import CityWorld, People
 from outlay.simulators.simulator import Simulator
@@ -36,7 +36,7 @@ def environment(
     """The environment of a campaign.
 
     Args:
-        campaign: a key of `catalogue.CAMPAIGNS`.
+        campaign: a key of `simulators.CAMPAIGNS`.
         days: of an episode; default: the days of the campaign's log.
         options: of the campaign, as `fields` and `values` of *wide* and `slow` of *city*.
 

@@ -24,8 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import expit
 
-from outlay.simulators.participation import Participation
-from outlay.simulators.simulator import Feature, Simulator
+from outlay.simulators.simulator import Feature, Participation, Simulator
 
 COUPONS = np.arange(2, 13) / 2  # yuan; no zero: everybody gets a coupon every day
 LEVELS = 5

@@ -28,8 +28,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import expit
 
-from outlay.simulators.participation import Participation
-from outlay.simulators.simulator import Feature, Simulator
+from outlay.simulators.simulator import Feature, Participation, Simulator
 
 COUPONS = np.arange(22) / 10  # yuan; 0 is no coupon
 LEVELS = 5

@@ -36,7 +36,8 @@ from outlay.core.errors import FolderError, OutlayError
 from outlay.core.files import write_json
 from outlay.simulators.city import CATEGORICAL, DAYS, F_GRID, H_GRID, NUMERIC, City
 from outlay.simulators.city_people import CityWorld, Features, People, log_of, no_held
-from outlay.simulators.simulator import Columns, Held
+from outlay.simulators.simulator import Held
+from outlay.simulators.write import Columns
 
 FIELDS = 50
 VALUES = 5000
