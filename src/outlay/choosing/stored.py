@@ -38,12 +38,13 @@ from outlay.estimators.frontier import Points, pooled, shown
 from outlay.estimators.windowed import window_of
 
 AGAIN = "Train again with --method frontier."
-MANIFEST = ("heads", "imitation_threshold", "data_hash", "seed", "check", "window", "no_curve")
+MANIFEST = ("own", "heads", "imitation_threshold", "data_hash", "seed", "check", "window", "no_curve")
 POINTS = ("value", "covariance", "certifying", "tails", "gains")
 PARTS = (
     "network",
     "policy",
     "fold",
+    "constant",
     "multiplier",
     "head_weights",
     "value",
@@ -68,6 +69,7 @@ class StoredFrontier:
         network: `[P]` place of each policy's network among them.
         policy: `[P]` place of the policy among those of its network.
         fold: `[P]` the fold whose users had no part in it.
+        constant: `[P]` whether it is a constant action, which training did not learn.
         multiplier: `[P, m]`.
         head_weights: `[P, H]`.
         value: `[P, T]` measured on *select* users of its fold, as in `Points`.
@@ -80,7 +82,7 @@ class StoredFrontier:
         old: the same of the log's policy.
         shares: `[K]` of the folds: n_k / n.
         scale: `[m]` one unit of violation of each limit.
-        allowances: what widens every interval; empty in a run of an older version.
+        allowances: what widens every interval.
         manifest: heads, imitation_threshold, data_hash, seed, check; own: budget of the mixture that the run serves;
             window: the days that `points` are about (`windowed.py`); no_curve: why there are no budgets.
     """
@@ -90,6 +92,7 @@ class StoredFrontier:
     network: NDArray[np.int64]
     policy: NDArray[np.int64]
     fold: NDArray[np.int64]
+    constant: NDArray[np.bool_]
     multiplier: Vector
     head_weights: Vector
     value: Vector
@@ -109,7 +112,7 @@ class StoredFrontier:
         """Read the folder of a run.
 
         Raises:
-            FolderError: if the run has none, or it is damaged.
+            FolderError: if the run has none, or it is damaged, or an older version wrote it.
         """
         if not folder.is_dir():
             raise FolderError(
@@ -118,6 +121,12 @@ class StoredFrontier:
                 way_out="Train with --method frontier.",
             )
         manifest = read_manifest(folder, "frontier", unfinished=AGAIN)
+        if "own" not in manifest:
+            raise FolderError(
+                "was written by an older version, which did not measure what the run serves.",
+                file=folder,
+                way_out=AGAIN,
+            )
         try:
             with (folder / "points.npz").open("rb") as handle, np.load(handle) as file:
                 part = {name: file[name] for name in file.files}
@@ -128,8 +137,8 @@ class StoredFrontier:
                 points=Points(**grid, users=int(manifest["users"]), clusters=manifest.get("clusters")),
                 old=Points(**old, users=int(manifest["users"]), clusters=manifest.get("clusters")),
                 **{name: part[name] for name in PARTS},
-                allowances=read(manifest["allowances"]) if "allowances" in manifest else {},
-                manifest={"own": manifest.get("own")} | {name: manifest[name] for name in MANIFEST},
+                allowances=read(manifest["allowances"]),
+                manifest={name: manifest[name] for name in MANIFEST},
             )
         except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile):
             raise FolderError(
@@ -137,10 +146,9 @@ class StoredFrontier:
             ) from None
 
     @property
-    def own(self) -> float | None:
-        """The budget of the mixture that the run serves; None in a run of an older version."""
-        own: float | None = self.manifest["own"]
-        return own
+    def own(self) -> float:
+        """The budget of the mixture that the run serves."""
+        return float(self.manifest["own"])
 
     def spec(self, weights: Vector, campaign: Campaign, data: Transitions) -> BundleSpec:
         """Return the bundle of the mixture with weights `[P]`: its networks have the heads of its members alone."""
@@ -183,10 +191,12 @@ class StoredFrontier:
 
         Of constant actions it has those among its members: their own graphs compute them.
         """
-        constant = [member for member in spec.members if _looks_at_nothing(member)]
-        return replace(
-            spec, frontier=(*(p for p in self.policies(spec.campaign) if not _looks_at_nothing(p)), *constant)
-        )
+        every = self.policies(spec.campaign)
+        learned = [policy for policy, constant in zip(every, self.constant, strict=True) if not constant]
+        if not learned:
+            return replace(spec, frontier=every)
+        constants = {_preference(policy) for policy, constant in zip(every, self.constant, strict=True) if constant}
+        return replace(spec, frontier=(*learned, *(each for each in spec.members if _preference(each) in constants)))
 
     def policies(self, campaign: Campaign) -> tuple[MemberSpec, ...]:
         """Return all P policies."""
@@ -289,6 +299,7 @@ def write_frontier(folder: Path, folds: Sequence[FoldPolicies], check: str) -> N
             network=network,
             policy=policy,
             fold=np.repeat(np.arange(len(folds)), [len(fold.measured) for fold in folds]),
+            constant=np.array([each.number is None for each in every]),
             multiplier=np.array([each.multiplier for each in every]),
             head_weights=np.array([each.head_weights for each in every]),
             value=np.concatenate([fold.points.value for fold in folds]),
@@ -354,9 +365,10 @@ def _networks(policies: list[CandidatePolicy]) -> tuple[list[NetworkArrays], NDA
     return [whole.only(places) for whole, places in used.values()], network, policy
 
 
-def _looks_at_nothing(policy: MemberSpec) -> bool:
-    """Whether a policy is a constant action."""
-    return isinstance(policy.network, NetworkArrays) and not policy.network.head[0].any()
+def _preference(policy: MemberSpec) -> bytes | None:
+    """What tells a constant action; None of a policy that looks at states."""
+    network = policy.network
+    return network.head[1].tobytes() if isinstance(network, NetworkArrays) and not network.head[0].any() else None
 
 
 def _file(number: int) -> str:

@@ -17,10 +17,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from outlay.bundles.write import BundleSpec
-from outlay.choosing.folds import views
-from outlay.choosing.stored import AGAIN, StoredFrontier
+from outlay.choosing.stored import StoredFrontier
 from outlay.core.campaign import Campaign
-from outlay.core.errors import FolderError, InfeasibleError
+from outlay.core.errors import InfeasibleError
 from outlay.core.progress import Progress
 from outlay.core.target import Target
 from outlay.core.transitions import Transitions
@@ -28,7 +27,7 @@ from outlay.core.wording import advised
 from outlay.estimators.allowances import ends
 from outlay.estimators.frontier import Points, shown
 from outlay.estimators.units import objective
-from outlay.estimators.windowed import claims_window, window_of
+from outlay.estimators.windowed import claims_window
 from outlay.evaluating.budget_curve import BudgetCurve, CurveBand, CurveMember, CurvePoint, OldPolicy, SinglePolicy
 from outlay.evaluating.certify import Certified
 from outlay.ops.intervals import interval
@@ -50,7 +49,7 @@ class BudgetMixtures:
     """
 
     def __init__(self, stored: StoredFrontier, campaign: Campaign, data: Transitions) -> None:
-        """Check that the stored frontier fits the data and has a curve.
+        """Check that the stored frontier has a curve.
 
         Args:
             stored: policies and measurements.
@@ -59,19 +58,7 @@ class BudgetMixtures:
 
         Raises:
             InfeasibleError: if the other limits cannot be kept however much is spent.
-            FolderError: if an older version measured the policies, which extrapolated between features, did not look
-                how days differ, or served another mixture than the curve has.
         """
-        if (
-            stored.own is None
-            or not stored.allowances
-            or stored.manifest["window"] != window_of(views(data, len(stored.shares))[0])
-        ):
-            raise FolderError(
-                "was measured by an older version, whose figures or intervals were others.",
-                file=stored.folder,
-                way_out=AGAIN,
-            )
         if not len(stored.budgets):
             raise InfeasibleError(
                 stored.manifest["no_curve"],

@@ -269,7 +269,7 @@ def _certified(
     about = About(checks.reasons, measure.window, allowances_of(measure))
     figures = figures_of(measure, new, old, campaign, doubt)
     stored = None if run is None else stored_curve(run)
-    if run is None or stored is None or stored.own is None:
+    if run is None or stored is None:
         return certify_alone(figures, about, campaign, measure.data, new.policy.identity)
     found = certify_frontier(run, stored, measure.data, campaign, figures, about, report)
     return found.certificate(np.eye(len(stored.weights))[-1], campaign)
