@@ -17,6 +17,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from outlay.core.addresses import absolute
+from outlay.core.assignment import Assignment
 from outlay.core.campaign import Campaign
 from outlay.core.errors import LogError
 from outlay.core.files import check_replaceable, new_file, sha256, write_manifest
@@ -33,7 +34,7 @@ from outlay.logs.clustering import LEAST
 from outlay.logs.drivers import assignment
 from outlay.logs.encode import Columns, StateCollector, find_states, write_features, write_links, write_roles
 from outlay.logs.past_days import feature_terms, write_history, write_recent
-from outlay.logs.quality import inspect, refuse
+from outlay.logs.quality import Facts, inspect, refuse
 from outlay.logs.reading import find_files, stamps
 from outlay.logs.roles import Log, complete, link, open_log
 from outlay.logs.vocabulary import hashed_words, make_schema
@@ -150,25 +151,31 @@ def _fill(
             tell = counted(within(report, 0.7, 0.9), rows, "summarising the past")
             schema = write_history(log, history, schema, columns, places, actions, tell)
             write_recent(log, history, actions, folder)
-        found: dict[str, Any] = {
+        found = _found(log, facts, assigned) | {
             "rows": rows,
-            "rows_in_log": facts.rows,
             "users": len(users),
-            "actions": actions.tolist(),
             "segments": segments,
             "even": even,
-            "first_time": log.when(facts.first_time),
-            "last_time": log.when(facts.last_time),
             "code_columns": encoding.groups,
-            "assignment": assigned.to_dict(),
             **({} if clusters is None else {"clusters": clusters}),
-            **({} if log.credited is None else {"events": asdict(log.credited) | {"words": log.credited.words}}),
-            **({} if log.ripeness is None else {"ripeness": asdict(log.ripeness) | {"words": log.ripeness.words}}),
         }
     shutil.rmtree(work)
     shutil.rmtree(fetched, ignore_errors=True)
     report(0.9, "finishing")
     _finish(campaign, folder, columns, schema, users, states, found)
+
+
+def _found(log: Log, facts: Facts, assigned: Assignment) -> dict[str, Any]:
+    """Return what the manifest says of the log itself."""
+    return {
+        "rows_in_log": facts.rows,
+        "actions": [float(action.value) for action in facts.actions],
+        "first_time": log.when(facts.first_time),
+        "last_time": log.when(facts.last_time),
+        "assignment": assigned.to_dict(),
+        **({} if log.credited is None else {"events": asdict(log.credited) | {"words": log.credited.words}}),
+        **({} if log.ripeness is None else {"ripeness": asdict(log.ripeness) | {"words": log.ripeness.words}}),
+    }
 
 
 def _mapper(threads: int | None, cluster: bool) -> Mapper:

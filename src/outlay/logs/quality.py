@@ -162,31 +162,37 @@ def _values(log: Log, missing: dict[str, int]) -> list[Finding]:
         f"cost of {b.name}": c for b, c in zip(log.campaign.budgets, log.costs, strict=True)
     }
     findings = []
-    drop = "Fix them, or leave these rows out with log.where."
     for name, count in missing.items():
         if count and name in keys:
             place = _first(log, f"{columns.get(name, name)} IS NULL")
-            findings.append(
-                Finding(
-                    "error",
-                    keys[name],
-                    f"{name} is missing or NaN in {count:,} rows, {place}.",
-                    f"Fix them, or leave these rows out: {_leave_out(log, name)}.",
-                    count,
-                )
-            )
-    wrong = [("log.reward", "reward", "isinf(reward)", "reward is infinite", drop)]
-    wrong += [
-        (f"budget {b.name}.cost", c, f"isinf({c})", f"cost of {b.name} is infinite", drop)
-        for b, c in zip(log.campaign.budgets, log.costs, strict=True)
-    ]
+            way_out = f"Fix them, or leave these rows out: {_leave_out(log, name)}."
+            message = f"{name} is missing or NaN in {count:,} rows, {place}."
+            findings.append(Finding("error", keys[name], message, way_out, count))
+    wrong = _impossible(log)
+    counts = log.source.run("SELECT " + ", ".join(f"count(*) FILTER ({w[2]})" for w in wrong) + " FROM roles")[0]
+    for (key, column, condition, text, way_out), count in zip(wrong, counts, strict=True):
+        if count:
+            place = _first(log, condition, column)
+            findings.append(Finding("error", key, f"{text} in {count:,} rows, {place}.", way_out, int(count)))
+    if missing.get("eligible"):
+        count = missing["eligible"]
+        message = f"the list is missing in {count:,} rows with a choice; every action counts as allowed there."
+        findings.append(Finding("note", "log.eligible", message, "", count))
+    return findings
+
+
+def _impossible(log: Log) -> list[tuple[str, str, str, str, str]]:
+    """Key, column, condition, words and way out of every kind of value that cannot be."""
+    drop = "Fix them, or leave these rows out with log.where."
     unit = "Is it a number that stands for something else? Else give it in a larger unit."
-    amounts = {"log.action": ("action", "action"), "log.reward": ("reward", "reward")} | {
-        f"budget {b.name}.cost": (c, f"cost of {b.name}") for b, c in zip(log.campaign.budgets, log.costs, strict=True)
-    }
+    costs = [
+        (f"budget {b.name}.cost", c, f"cost of {b.name}") for b, c in zip(log.campaign.budgets, log.costs, strict=True)
+    ]
+    outcomes = [("log.reward", "reward", "reward"), *costs]
+    wrong = [(key, c, f"isinf({c})", f"{name} is infinite", drop) for key, c, name in outcomes]
     wrong += [
         (key, c, f"abs({c}) > {LARGEST} AND NOT isinf({c})", f"{name} is beyond {LARGEST:g}", unit)
-        for key, (c, name) in amounts.items()
+        for key, c, name in (("log.action", "action", "action"), *outcomes)
     ]
     if log.campaign.log.propensity:
         way_out = "Give the probability of the action in the row; mark rows without a choice with log.forced."
@@ -200,32 +206,12 @@ def _values(log: Log, missing: dict[str, int]) -> list[Finding]:
             wrong.append(("log.propensity", "propensity", f"{log.choice} AND {condition}", text, way_out))
     if log.campaign.log.eligible:
         condition = f"{log.choice} AND eligible IS NOT NULL AND NOT list_contains(eligible, action)"
-        wrong.append(
-            (
-                "log.eligible",
-                "action",
-                condition,
-                "the action given is not among the eligible ones",
-                "Fix the list, or mark these rows with log.forced.",
-            )
+        text, way_out = (
+            "the action given is not among the eligible ones",
+            "Fix the list, or mark these rows with log.forced.",
         )
-    counts = log.source.run("SELECT " + ", ".join(f"count(*) FILTER ({w[2]})" for w in wrong) + " FROM roles")[0]
-    for (key, column, condition, text, way_out), count in zip(wrong, counts, strict=True):
-        if count:
-            place = _first(log, condition, column)
-            findings.append(Finding("error", key, f"{text} in {count:,} rows, {place}.", way_out, int(count)))
-    if missing.get("eligible"):
-        count = missing["eligible"]
-        findings.append(
-            Finding(
-                "note",
-                "log.eligible",
-                f"the list is missing in {count:,} rows with a choice; every action counts as allowed there.",
-                "",
-                count,
-            )
-        )
-    return findings
+        wrong.append(("log.eligible", "action", condition, text, way_out))
+    return wrong
 
 
 def _reserves(log: Log, actions: list[Action]) -> list[Finding]:
@@ -341,51 +327,34 @@ def _actions(log: Log) -> tuple[list[Action], list[Finding]]:
     none = log.campaign.meta.none
     if log.campaign.log.complete and none is not None and none not in {action.value for action in seen}:
         if listed is not None:
-            findings.append(
-                Finding(
-                    "error",
-                    "campaign.none",
-                    f"is {none:g}, which is not in log.actions; missing days get it (complete = true).",
-                    "Add it to log.actions.",
-                    0,
-                )
-            )
+            message = f"is {none:g}, which is not in log.actions; missing days get it (complete = true)."
+            findings.append(Finding("error", "campaign.none", message, "Add it to log.actions.", 0))
         seen.append(Action(none, 0, 0, None))
-    chosen = [action for action in seen if action.choices]
-    if len(chosen) == 1:
-        findings.append(
-            Finding(
-                "error",
-                "log.action",
-                f"every row with a choice has the same action, {chosen[0].value:g}; there is nothing to compare.",
-                "Give a log in which at least two actions were given.",
-                chosen[0].choices,
-            )
-        )
-    findings += [
-        Finding(
-            "warning",
-            "log.action",
-            f"action {action.value:g} was never given where there was a choice: the log says nothing about it.",
-            "Take it out of log.actions, or leave its rows out.",
-            action.count,
-        )
-        for action in seen
-        if not action.choices and chosen
-    ]
+    findings += _given(seen)
     known = {action.value for action in seen}
-    for value in log.campaign.log.contrast or ():
-        if value not in known:
-            findings.append(
-                Finding(
-                    "error",
-                    "log.contrast",
-                    f"names {value:g}, which is not an action of the log.",
-                    f"Actions: {', '.join(exactly(v) for v in sorted(known))}.",
-                    0,
-                )
-            )
+    way_out = f"Actions: {', '.join(exactly(value) for value in sorted(known))}."
+    findings += [
+        Finding("error", "log.contrast", f"names {value:g}, which is not an action of the log.", way_out, 0)
+        for value in log.campaign.log.contrast or ()
+        if value not in known
+    ]
     return sorted(seen, key=lambda action: action.value), findings
+
+
+def _given(actions: list[Action]) -> list[Finding]:
+    """Whether there is anything to compare."""
+    chosen = [action for action in actions if action.choices]
+    findings = []
+    if len(chosen) == 1:
+        message = f"every row with a choice has the same action, {chosen[0].value:g}; there is nothing to compare."
+        way_out = "Give a log in which at least two actions were given."
+        findings.append(Finding("error", "log.action", message, way_out, chosen[0].choices))
+    for action in actions:
+        if not action.choices and chosen:
+            never = "was never given where there was a choice: the log says nothing about it."
+            way_out = "Take it out of log.actions, or leave its rows out."
+            findings.append(Finding("warning", "log.action", f"action {action.value:g} {never}", way_out, action.count))
+    return findings
 
 
 def _links(log: Log, duplicates: int) -> list[Finding]:
