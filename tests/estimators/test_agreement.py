@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 from numpy.typing import ArrayLike
 
-from outlay.estimators.agreement import BY_CHANCE, NEGLIGIBLE, agree
+from outlay.estimators.agreement import NEGLIGIBLE, agree
 from outlay.estimators.joint import Joint
+from outlay.ops.intervals import BY_CHANCE
 
 USERS = 400
 

@@ -18,13 +18,12 @@ from outlay.core.reasons import Reason, ReasonKind
 from outlay.core.transitions import CERTIFY
 from outlay.estimators.band import Band
 from outlay.estimators.basis import CountedBasis
-from outlay.estimators.certificate import LEAST_USERS
 from outlay.estimators.fitted import Evaluator
 from outlay.estimators.frontier import Points, room, solve
 from outlay.estimators.panel import Panel
 from outlay.evaluating.verdict import VerdictKind, verdict
 from outlay.ops import intervals, tabular
-from outlay.ops.intervals import critical_value
+from outlay.ops.intervals import LEAST_USERS, critical_value
 
 Array = NDArray[np.float64]
 

@@ -15,9 +15,10 @@ from outlay.core.schema import FIRST, Categorical, Numeric, Schema
 from outlay.core.transitions import CERTIFY, LEARN, SELECT, States, Transitions
 from outlay.estimators.behaviour import logistic as behaviour_logistic
 from outlay.estimators.behaviour import model as behaviour
-from outlay.estimators.behaviour.check import MATTERS, diagnose
+from outlay.estimators.behaviour.check import diagnose
 from outlay.estimators.behaviour.logistic import Logistic
 from outlay.estimators.behaviour.model import Behaviour, CountedShares, constant_shares
+from outlay.ops.importance import MATTERS
 
 Array = NDArray[np.float64]
 DAYS = 5

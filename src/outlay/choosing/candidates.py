@@ -42,9 +42,8 @@ from outlay.estimators.reach import Reach, largest
 from outlay.estimators.units import chosen_by, coordinates, days_counted, decisions, missing, needed_days
 from outlay.estimators.weaker import further_error
 from outlay.estimators.windowed import counted
-from outlay.ops.intervals import std_error
+from outlay.ops.intervals import BY_CHANCE, std_error
 
-BY_CHANCE = 4.0  # standard deviations: hardly one of hundreds of figures differs by more
 ROUNDING = 1e-2  # of a standard error: smaller differences are none
 TINY = 1e-12
 SAMPLED = 5  # policies whose errors are compared with those of an estimate that assumes less

@@ -19,10 +19,9 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from outlay.ops.intervals import std_error
+from outlay.ops.intervals import BY_CHANCE, std_error
 
 FEWEST = 5  # policies that a line is drawn through
-BY_CHANCE = 4.0  # standard errors: hardly one of some dozens of policies is further off the line
 
 Vector = NDArray[np.float64]
 

@@ -37,9 +37,8 @@ from outlay.core.reasons import Reason, ReasonKind
 from outlay.estimators.importance import few_users
 from outlay.estimators.joint import Joint
 from outlay.estimators.units import counts_decisions
-from outlay.ops.intervals import student
+from outlay.ops.intervals import BY_CHANCE, student
 
-BY_CHANCE = 4.0  # standard errors: hardly one in dozens of comparisons exceeds it by chance
 SAME = 0.01  # of a standard error: an estimate that cannot differ by more is no check
 NEGLIGIBLE = 0.01  # of the value: a difference this small changes no decision
 PRECISE = 0.02  # of the value: the largest error with which single steps are a check

@@ -48,9 +48,9 @@ from outlay.estimators.markov import (
 )
 from outlay.estimators.panel import Panel
 from outlay.estimators.state_residuals import off_state_unseen
+from outlay.ops.importance import MATTERS
+from outlay.ops.intervals import BY_CHANCE
 
-FULL = 0.05  # by how much the mean of 1/p may differ from the number of allowed actions, relative, beyond chance
-BY_CHANCE = 4.0  # standard errors of that mean
 LOGGED = (
     "Log the probability with which each action was really drawn, given all that it was drawn by, and prepare and "
     "train again"
@@ -146,7 +146,7 @@ def _by_past(
     allowed = panel.data.allowed(panel.rows[rows])
     inverse, count = 1 / propensity[rows], allowed.sum(axis=1)
     off, error = float(inverse.mean() - count.mean()), float(inverse.std() / np.sqrt(len(rows)))
-    if logged and abs(off) > FULL * count.mean() + BY_CHANCE * error:
+    if logged and abs(off) > MATTERS * count.mean() + BY_CHANCE * error:
         words = "not tested: in some states the old policy never gave some of the actions that are allowed"
         return BalanceCheck(None, words, way_out, ())
     amount = panel.data.actions

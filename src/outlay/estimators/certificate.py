@@ -35,7 +35,7 @@ from numpy.typing import ArrayLike, NDArray
 from outlay.core.campaign import Campaign
 from outlay.core.reasons import Reason, ReasonKind
 from outlay.estimators.weaker import above_second
-from outlay.ops.intervals import FEWEST, Spread, quantile
+from outlay.ops.intervals import FEWEST, LEAST_USERS, Spread, quantile
 
 CONDITIONS = (
     "the features say enough about a user",
@@ -48,7 +48,6 @@ STATE = f"{FEWEST} of one size are needed, or the largest cost of each action in
 UNBELIEVED = "what budget.reserve states is not the largest cost: {rows:,} rows of the log cost more"
 OWN = 0.75  # of the α of a look at a whole curve: for the mixture that is served; the rest is for all other budgets
 LIKELY = 0.9  # one-sided confidence at which a gain is worth a test: of 10 policies that gain nothing one may pass
-LEAST_USERS = 30  # or clusters of them: below it the normal approximation of the bounds is not believed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

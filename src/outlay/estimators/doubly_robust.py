@@ -49,7 +49,7 @@ from numpy.typing import NDArray
 from outlay.core.target import Target
 from outlay.estimators.basis import Array, Basis
 from outlay.estimators.clusters import by_cluster
-from outlay.estimators.fitted import Sample
+from outlay.estimators.fitted import LEAST_ROWS, SUPPORT, Sample
 from outlay.estimators.importance import NO_PROPENSITIES, few_users, row_ratios
 from outlay.estimators.joint import Joint, certain, joined, withheld
 from outlay.estimators.panel import Index, Panel
@@ -114,8 +114,8 @@ class DoublyRobust:
     panel: Panel
     basis: Basis
     folds: int = FOLDS
-    support: float = 0.01
-    least_rows: int = 2
+    support: float = SUPPORT
+    least_rows: int = LEAST_ROWS
     window: int | None = None
 
     def estimate(

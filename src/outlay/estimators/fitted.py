@@ -41,6 +41,8 @@ from outlay.estimators.recursion import Backward, Need, adjoint, backward, forwa
 from outlay.estimators.regression import LogCells, PolicyMoves, Regression, Stage, regress
 from outlay.estimators.windowed import over_window
 
+SUPPORT = 0.01  # of a policy's paths: as many may meet thin pairs, and a number is still given
+LEAST_ROWS = 2  # behind a state and action: with fewer the pair is thin
 IMPOSSIBLE = 0.1  # how far, in ranges of the outcome, a value may lie beyond what outcomes can add up to
 UNSTABLE = "the fitted value lies outside what the outcomes can add up to: the system is unstable"
 NOTHING_FOLLOWS = "no row has a next row or a terminal end, so the log does not show what follows a decision"
@@ -210,8 +212,8 @@ class Evaluator:
 
     panel: Panel
     basis: Basis
-    support: float = 0.01
-    least_rows: int = 2
+    support: float = SUPPORT
+    least_rows: int = LEAST_ROWS
     window: int | None = None
 
     def fit(

@@ -24,11 +24,10 @@ from outlay.estimators.clusters import by_cluster
 from outlay.estimators.joint import Joint, joined, withheld
 from outlay.estimators.panel import Panel, TargetPolicy
 from outlay.ops.importance import path_weights, per_decision, ratios, self_normalised
+from outlay.ops.intervals import BY_CHANCE, std_error, student
 from outlay.ops.intervals import ratio as quotient
-from outlay.ops.intervals import std_error, student
 
 CLIP = 20.0
-MISFIT = 4.0  # standard errors by which the mean ratio may leave 1
 ROUNDING = 1e-6  # propensities are logged as float32
 LEAST_ESS = 100.0  # users: below it the normal interval of heavy-tailed weights is not trusted
 NO_PROPENSITIES = "the log has no propensities"
@@ -217,7 +216,7 @@ def off_one(mean: float, error: float, freedom: float = np.inf) -> str | None:
         error: its standard error.
         freedom: degrees of freedom of that.
     """
-    if abs(mean - 1) <= student(MISFIT, freedom) * error + ROUNDING:
+    if abs(mean - 1) <= student(BY_CHANCE, freedom) * error + ROUNDING:
         return None
     return f"π/p has mean {mean:.3f} ± {error:.3f}, where right propensities give 1"
 

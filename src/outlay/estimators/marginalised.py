@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 
 from outlay.core.target import Target
 from outlay.estimators.basis import Array, Basis
-from outlay.estimators.fitted import NOTHING_FOLLOWS, UNSTABLE, possible, range_of
+from outlay.estimators.fitted import LEAST_ROWS, NOTHING_FOLLOWS, SUPPORT, UNSTABLE, possible, range_of
 from outlay.estimators.importance import NO_PROPENSITIES, few_users, mean_ratio, off_one, row_ratios
 from outlay.estimators.joint import Joint, certain, joined, withheld
 from outlay.estimators.marginal_system import StateSolution, closed, discounted, of_states, totals
@@ -93,8 +93,8 @@ class Marginalised:
 
     panel: Panel
     basis: Basis
-    support: float = 0.01
-    least_rows: int = 2
+    support: float = SUPPORT
+    least_rows: int = LEAST_ROWS
     window: int | None = None
 
     def estimate(

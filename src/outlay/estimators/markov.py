@@ -36,9 +36,9 @@ from outlay.core.reasons import Reason, ReasonKind
 from outlay.estimators.panel import Index, Panel
 from outlay.estimators.row_features import before
 from outlay.estimators.state_residuals import off_state_unseen
+from outlay.ops.intervals import BY_CHANCE
 
 Array = NDArray[np.float64]
-BY_CHANCE = 4.0  # standard errors: of some 20 dependences tested, chance takes one so far in about 1 log of 1,000
 NEGLIGIBLE = 0.02  # partial correlation: what g misses of a state of 20 features can look like up to 0.017
 MOST_ROWS = 150_000  # tested: standard errors of ρ are then 0.003
 FEWEST_USERS = 100  # with a day before: below, errors by user are not to be trusted

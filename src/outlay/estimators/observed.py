@@ -18,12 +18,15 @@ from numpy.typing import NDArray
 
 from outlay.core.reasons import Reason, ReasonKind
 from outlay.core.target import Target
+from outlay.estimators.agreement import NEGLIGIBLE
 from outlay.estimators.clusters import by_cluster
 from outlay.estimators.day_effects import DayEffects
 from outlay.estimators.importance import some_users
 from outlay.estimators.joint import Joint
 from outlay.estimators.panel import Panel
 from outlay.ops.intervals import ratio, std_error, student
+
+ERRORS = 3.0  # joint standard errors by which a fitted total may miss the observed one, beside what is negligible
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,8 +117,8 @@ def reproduces(observed: Joint, fitted_old: Joint, days: DayEffects | None = Non
     fit = [fitted_old.column(target) for target in shared]
     difference = fitted_old.value[fit] - observed.value[seen]
     joint = std_error(fitted_old.influence[:, fit] - observed.influence[:, seen])
-    errors = student(3.0, observed.freedom)  # three joint standard errors and 1% of the total
-    tolerance = errors * joint + 0.01 * np.abs(observed.value[seen])
+    errors = student(ERRORS, observed.freedom)
+    tolerance = errors * joint + NEGLIGIBLE * np.abs(observed.value[seen])
     if days is not None and days.moderate:
         totals = [(Target.parse(target), value) for target, value in zip(shared, observed.value[seen], strict=True)]
         shocks = errors * np.array([days.error(*total) for total in totals])

@@ -14,9 +14,7 @@ from outlay.estimators.day_effects import DayEffects, day_effects
 from outlay.estimators.markov import MarkovCheck, markov_check
 from outlay.estimators.panel import Panel
 from outlay.estimators.row_features import WITHIN, hinges, products
-from outlay.estimators.state_residuals import off_state
-
-ROWS = 20  # for each column that stands for what the state says
+from outlay.estimators.state_residuals import ROWS, off_state
 
 
 @dataclass(frozen=True)

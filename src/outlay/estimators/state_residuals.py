@@ -24,7 +24,7 @@ Array = NDArray[np.float64]
 CHUNK_ROWS = 16_384  # made to double precision at a time
 RIDGE = 1e-6  # of a column's spread: directions in which columns hardly vary say nothing
 FOLDS = 9  # of users, whose residuals are off what the users of other folds say
-ROWS = 20  # that such a fit has for each column, beyond those that it needs
+ROWS = 20  # for each column that stands for what the state says, beyond those that a fit needs
 
 
 def off_state(panel: Panel, rows: Index, columns: Sequence[NDArray[np.floating]] | None, values: Array) -> Array:

@@ -22,7 +22,7 @@ from outlay.core.progress import Progress, within
 from outlay.core.target import Target
 from outlay.core.transitions import EVERYONE
 from outlay.estimators.allowances import allow
-from outlay.estimators.certificate import LEAST_USERS, Certificate
+from outlay.estimators.certificate import Certificate
 from outlay.estimators.fitted import Fitted
 from outlay.estimators.importance import Weighted
 from outlay.estimators.joint import Joint
@@ -41,6 +41,7 @@ from outlay.evaluating.next_test import PlannedTest, plan_settling, plan_test
 from outlay.evaluating.randomising import RandomisingCost, randomising_cost
 from outlay.evaluating.ruled_out import ruled_out
 from outlay.evaluating.verdict import verdict
+from outlay.ops.intervals import LEAST_USERS
 
 
 class _Estimated(NamedTuple):

@@ -40,15 +40,13 @@ from numpy.typing import NDArray
 from outlay.core.campaign import Campaign
 from outlay.core.transitions import Transitions
 from outlay.core.wording import percent
-from outlay.experiments.design import WEEK
+from outlay.experiments.design import CONFIDENCE, POWER, WEEK
 from outlay.experiments.moments import USERS, Metric, UserMoments, moments_of
-from outlay.experiments.power import units_needed
+from outlay.experiments.power import ENOUGH, units_needed
 from outlay.ops.intervals import quantile
 
 MOST_WEEKS = 4  # of a test
-POWER, ALPHA = 0.8, 0.05
 PARTS = (0.5, 1.0)  # of the estimated gain, tried in this order
-FEWEST = 100  # users or clusters an arm, below which the formula does not hold
 ALWAYS = 0.9  # of the log's decisions: an action given so often is what the old policy does
 SAME = 1e-3  # probabilities that differ by less are equal
 SPARE = 1.2  # money of an arm, as a multiple of what it is expected to spend
@@ -198,7 +196,7 @@ def plan_test(
         clusters_per_arm=totals.drawn(units),
         log_users=totals.count,
         power=POWER,
-        alpha=ALPHA,
+        alpha=1 - CONFIDENCE,
         enough=enough,
         words=_planned_words(part, lift, days, per_arm, totals, units, campaign.reward_label),
         command=_command(data, campaign, days, arms, lift=lift, users=None if enough else 2 * per_arm),
@@ -223,8 +221,8 @@ def plan_settling(data: Transitions, campaign: Campaign, bundle: Path | None = N
         return None
     count, log_users, per_unit = data.num_actions, totals.count, totals.per_unit
     places = np.unique(np.linspace(0, count - 1, min(count, MOST_ARMS)).round().astype(np.intp))
-    number, factor, spread = len(places) + (bundle is not None), quantile(1 - ALPHA / 2), variance / mean**2
-    sizes = {p: max(ceil((factor / p) ** 2 * spread), ceil(FEWEST / per_unit)) for p in PRECISIONS}
+    number, factor, spread = len(places) + (bundle is not None), quantile(0.5 + CONFIDENCE / 2), variance / mean**2
+    sizes = {p: max(ceil((factor / p) ** 2 * spread), ceil(ENOUGH / per_unit)) for p in PRECISIONS}
     units = next((n for n in sizes.values() if number * n * per_unit <= SMALL * log_users), sizes[PRECISIONS[-1]])
     per_arm = ceil(units * per_unit)
     users = number * per_arm
@@ -287,8 +285,8 @@ def _units(lift: float, totals: _Totals) -> int | None:
     effect, variance = lift * totals.users.average("reward"), totals.variance
     if effect == 0 or not variance > 0:
         return None
-    needed = ceil(units_needed(variance, effect, alpha=ALPHA, power=POWER) / 2)
-    return max(needed, FEWEST) if totals.clusters is None else needed
+    needed = ceil(units_needed(variance, effect, alpha=1 - CONFIDENCE, power=POWER) / 2)
+    return max(needed, ENOUGH) if totals.clusters is None else needed
 
 
 def _constant_arms(
@@ -356,7 +354,7 @@ def _planned_words(part: float, lift: float, days: int, per_arm: int, totals: _T
     clusters = "" if drawn is None else f" ({drawn:,} clusters)"
     needs = (
         f"A test that detects {what} ({100 * lift:+.2g}% {reward}) with {100 * POWER:g}% power at a two-sided "
-        f"{100 * ALPHA:g}% needs {per_arm:,} users{clusters} an arm for {days} days"
+        f"{100 * (1 - CONFIDENCE):g}% needs {per_arm:,} users{clusters} an arm for {days} days"
     )
     has = f"the log has {totals.count:,} users"
     if 2 * per_arm <= totals.count:

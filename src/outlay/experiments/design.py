@@ -23,6 +23,7 @@ from outlay.core.settings import Section, Settings, impossible
 
 Positive = Annotated[int, Field(gt=0)]
 Kind = Literal["bundle", "constant", "random", "holdout"]
+CONFIDENCE, POWER = 0.95, 0.8  # of a test, where its file says nothing
 WEEK = 7  # days: behaviour depends on the weekday, so a test lasts whole weeks
 ROUNDING = 1e-9  # of a sum of shares
 EQUAL = 0.01  # budgets per user that differ by less count as equal
@@ -57,8 +58,8 @@ class ExperimentMeta(Section):
     better: Literal["higher", "lower"] = "higher"  # the wanted direction; for `cost`, lower by default
     guardrails: tuple[str, ...] = ()
     unit: str = "money"  # of money, in sentences and on axes
-    confidence: float = Field(default=0.95, gt=0.5, lt=1)
-    power: float = Field(default=0.8, ge=0.5, lt=1)
+    confidence: float = Field(default=CONFIDENCE, gt=0.5, lt=1)
+    power: float = Field(default=POWER, ge=0.5, lt=1)
     decisions: tuple[Positive, ...]  # days after which the verdict may be given; default: the last
     eligible: str | None = Field(default=None, min_length=1)  # SQL condition: who may be in the test at all
     cluster: str | None = Field(default=None, min_length=1)  # column or SQL: arms are drawn by it, not by user

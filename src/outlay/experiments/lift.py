@@ -33,9 +33,8 @@ from scipy.special import ndtr, ndtri, stdtr
 
 from outlay.experiments.moments import Metric, UserMoments, pooled
 from outlay.experiments.words import ExperimentNote, NoteKind
-from outlay.ops.intervals import quantile, student
+from outlay.ops.intervals import LEAST_USERS, quantile, student
 
-LEAST_USERS = 30  # of an arm: with fewer, a normal interval is not reliable
 LEAST_CLUSTERS = 10  # of an arm whose unit is the cluster: with fewer, an interval of Student's t is not reliable
 MOST_SKEWED = 0.25  # skewness of a difference up to which each arm has its own variance
 ROUNDING = 1e-9  # of a variance: if CUPED leaves less of it, the rest is rounding

@@ -24,13 +24,12 @@ from outlay.experiments.design import EQUAL, WEEK, Experiment
 from outlay.experiments.lift import LEAST_CLUSTERS, MOST_SKEWED, skewness
 from outlay.experiments.log import LARGEST, canonical_sql
 from outlay.experiments.moments import BEFORE, USERS, Metric, UserMoments
-from outlay.experiments.power import DesignEffect
+from outlay.experiments.power import ENOUGH, DesignEffect
 from outlay.experiments.words import ExperimentNote, NoteKind, spans
 from outlay.logs.roles import Log, open_log
 
 ELIGIBLE_KEY, CLUSTER_KEY = "eligible", "cluster"
 FEW_CLUSTERS = 30  # per arm: with fewer, power planned with the normal quantile is too large
-ENOUGH = 100  # users per arm: with fewer, means are not yet normal
 
 
 @dataclass(frozen=True)

@@ -29,6 +29,7 @@ from outlay.experiments.sequential import obrien_fleming, sequence_half_width, s
 from outlay.ops.intervals import quantile
 
 ROUNDING = 1e-12  # of a variance: if CUPED leaves less of it, the rest is rounding
+ENOUGH = 100  # users or clusters of an arm: with fewer, means are not yet normal, and no formula of power holds
 FARTHEST = 40.0  # standard errors: beyond them, the power is 1
 
 

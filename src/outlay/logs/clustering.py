@@ -9,9 +9,9 @@ from __future__ import annotations
 from outlay.core.transitions import CERTIFY, SPLITS
 from outlay.logs.findings import Finding
 from outlay.logs.roles import Log
+from outlay.ops.intervals import LEAST_USERS
 
 LEAST = 2  # clusters in each part: with one there is no standard error
-ROUGH = 30  # certify clusters: with fewer, standard errors are rough, and nothing is certified
 
 
 def clustering(log: Log) -> list[Finding]:
@@ -40,10 +40,10 @@ def clustering(log: Log) -> list[Finding]:
             Finding("error", "log.cluster", message, "Give smaller clusters, or a log with more of them.", clusters)
         ]
     certify = log.campaign.train.shares[CERTIFY] * clusters
-    if certify < ROUGH:
+    if certify < LEAST_USERS:
         message = (
-            f"about {certify:.0f} of {clusters:,} clusters certify; with fewer than {ROUGH} standard errors are rough, "
-            "and nothing is certified."
+            f"about {certify:.0f} of {clusters:,} clusters certify; with fewer than {LEAST_USERS} standard "
+            "errors are rough, and nothing is certified."
         )
         way_out = "Give smaller clusters or a larger certify part (train.shares), or learn a frontier with folds."
         return [Finding("warning", "log.cluster", message, way_out, clusters)]

@@ -46,11 +46,11 @@ from outlay.logs.reading import quoted
 from outlay.logs.roles import Log
 from outlay.logs.sampled import CELLS, SAMPLE, Array, ColumnValues, Index, by_size, by_value, columns_of, numbers
 from outlay.logs.source import NUMBERS, ROW
+from outlay.ops.intervals import BY_CHANCE
 
 MOST_ACTIONS = 20  # the commonest
 EXPECTED = 20  # times that each action comes, and does not, in a cell: rarer values are put together
 FEWEST = 100  # rows with a choice
-UNSUPPORTED = 4.0  # standard errors by which Σ 1/p is low where an action had no chance in some rows
 LEAST = 1e-9  # propensity: of smaller ones the inverse has a square that a float does not hold
 COPY = 0.01  # of a column's variety that the action leaves: below, the column is the action
 PARSED = 0.99  # of a text column's values that are dates or numbers, from which on it is one
@@ -164,7 +164,7 @@ class _Rows:
             propensity = np.maximum(propensity, LEAST)
             weighted = given / propensity[:, None]
             error = np.sqrt((given * ((1 - propensity) / propensity**2)[:, None]).sum(axis=0))
-            supported = (weighted - may).sum(axis=0) > -UNSUPPORTED * error
+            supported = (weighted - may).sum(axis=0) > -BY_CHANCE * error
             surplus = given.mean(axis=0) * (weighted - may)
             square = np.maximum((weighted**2).mean(axis=0) * given.mean(axis=0), 1e-300)
             events = np.minimum(events, given.mean(axis=0) * weighted.mean(axis=0) ** 2 / square)

@@ -32,10 +32,10 @@ from scipy import stats
 from outlay.logs.roles import Log
 from outlay.logs.sampled import SAMPLE, Array, ColumnValues, Index, by_size, by_value, columns_of, numbers
 from outlay.logs.source import Term
+from outlay.ops.intervals import BY_CHANCE
 
 FALSE_ALARM = 1e-5  # chance of one in a log without leaks, over all features, values and actions
 MOVED = 0.05  # standard deviations of "has this value" by which an action moves it, at least
-STICKY = 4.0  # standard errors by which an action hangs on the one before
 DETERMINED = 0.9  # R²
 CHANGES = 100  # rows whose reward differs from the one before, at least
 TINY = 1e-300
@@ -161,7 +161,7 @@ def _kept(rows: _Rows) -> bool:
         return False
     of = np.unique(rows.before[later], return_inverse=True)[1].ravel()
     _, z, _ = _excess(_Weights.of(rows.action, rows.propensity, later), of)
-    return bool(z.max() > STICKY)
+    return bool(z.max() > BY_CHANCE)
 
 
 def _excess(weights: _Weights, of: Index) -> tuple[Array, Array, Array]:

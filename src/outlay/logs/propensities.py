@@ -23,12 +23,12 @@ from dataclasses import dataclass
 from scipy import stats
 
 from outlay.logs.roles import Log
+from outlay.ops.importance import MATTERS
+from outlay.ops.intervals import FARTHEST
 
 FALSE_ALARM = 1e-6  # chance of one in a log whose propensities are true, over all actions and segments
-MATTERS = 0.05  # relative: weights so far off move a value as far; two decimals are nearer from 0.1 on
 ROUNDING = 0.005  # absolute, of a propensity near 1: two decimals
 SAME = 1e-6  # relative: propensities so close are one
-FARTHEST = 37.0  # standard errors
 SHOWN = 3  # contradictions in words
 _Key = tuple[str | None, float | None]  # segment (None: all users), action (None: the less likely ones)
 

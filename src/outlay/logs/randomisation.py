@@ -22,13 +22,13 @@ from outlay.core.assignment import Assignment
 from outlay.logs.quality import Facts
 from outlay.logs.roles import Log
 from outlay.logs.source import ROW
+from outlay.ops.intervals import BY_CHANCE
 
 MAX_FEATURES = 50  # looked at, of each kind
 MAX_VALUES = 10_000  # of a feature; rarer ones are left out
 EXPECTED = 5  # rows a cell of the table must expect (Cochran's rule); rarer values are put together
 WEAK, STRONG = 0.03, 0.10  # V or η below WEAK counts as none
 CHANCE = 1e-3  # of a false alarm about any feature
-MAX_Z = 4.0  # below what a stated propensity says
 
 
 @dataclass(frozen=True)
@@ -118,7 +118,7 @@ def _by_features(log: Log, facts: Facts, overlaps: list[Overlap]) -> Randomisati
             return Randomisation(False, verdict, True, ())
         if _propensities_vary(log):  # rare draws that did not come leave Σ 1/p low: only too high contradicts
             return Randomisation(True, "Nothing in the log contradicts the stated propensities.", True, ())
-        low = [(o.z, o.action) for o in overlaps if o.z is not None and o.z < -MAX_Z]
+        low = [(o.z, o.action) for o in overlaps if o.z is not None and o.z < -BY_CHANCE]
         if low:
             z, action = min(low)
             verdict = (

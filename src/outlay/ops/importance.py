@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 Array = NDArray[np.float64]
+MATTERS = 0.05  # relative: a value moves as far as weights are off; two decimals are nearer if p ≥ 0.1
 
 
 def ratios(chance: Array, propensity: Array, forced: NDArray[np.bool_]) -> Array:

@@ -54,14 +54,17 @@ from scipy.optimize import brentq
 from scipy.special import chdtrc, chdtri, gammainccinv, ndtr, ndtri, stdtrit
 
 Array = NDArray[np.float64]
+BY_CHANCE = 4.0  # standard errors: of what is alike, chance takes one difference in 16,000 so far
+LEAST_USERS = 30  # or clusters of them: with fewer, a normal approximation is not believed
 MANY_CLUSTERS = 100  # from which on the normal quantile is used: that of Student's t is at most 1.3% larger
 FEWEST = 6  # events of one size, or as many as are as skewed as those, from which M is read off the sample
-MOST_SKEW = 0.3  # of the error of a mean: as of 11 events; with fewer a 95% interval holds the truth in less than 92%
+MOST_SKEW = 0.3  # of the error of a mean: as of 11 events; a 95% interval of 5 to 11 holds the truth in 87 to 94%
 HEAVIEST = 0.9  # of ξ
 MANY = 1e4  # events, from which on a gamma's quantile is its expansion
 DRAWS = 65_536  # directions, each taken with its opposite: k to ±0.004, α to about 1% of itself
 CHUNK = 4_096  # of them at a time: 4,096 × n numbers in memory
 NONE = 1e-12  # an error smaller than this share of the largest is none but rounding
+FARTHEST = 37.0  # standard errors: beyond, the tail of a normal is 0 in double precision
 FLAT = 1e-10  # less of a variance of 1, or of a cone's plane, is rounding
 
 

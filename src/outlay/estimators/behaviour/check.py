@@ -32,14 +32,14 @@ from outlay.core.errors import LogError
 from outlay.core.transitions import Transitions
 from outlay.estimators.behaviour.logistic import sample
 from outlay.estimators.behaviour.model import shares
+from outlay.ops.importance import MATTERS
+from outlay.ops.intervals import FARTHEST
 
 Array = NDArray[np.float64]
 
 LEVEL = 1e-3  # chance of a false alarm about a right model
-MATTERS = 0.05  # of a share, relative
 BINS = 10  # of each action
 MOST_CELLS = 20_000_000  # rows × actions that are looked at: 160 MB
-FARTHEST = 37.0  # standard errors: beyond, the tail is 0 in double precision
 
 
 @dataclass(frozen=True, slots=True)
