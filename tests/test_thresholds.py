@@ -49,11 +49,11 @@ SPEED = {  # speed and memory
     "logs.drivers": "MOST_ACTIONS MOST_FEATURES",
     "logs.encode": "FIELDS SAVE_SECONDS STRIP",
     "logs.fetch": "CHUNK",
-    "logs.keys": "MOST_AMOUNTS",
+    "logs.values": "MOST_AMOUNTS",
     "logs.randomisation": "MAX_FEATURES MAX_VALUES",
     "logs.vocabulary": "AGGREGATES DENSE PENDING",
     "ops.intervals": "CHUNK DRAWS",
-    "training.joint_limits": "ROUNDS",
+    "training.limits": "ROUNDS",
 }
 ROUNDING = {  # what arithmetic leaves, and when an iteration ends
     "choosing.budget_grid": "HALVINGS REFININGS",
@@ -63,7 +63,7 @@ ROUNDING = {  # what arithmetic leaves, and when an iteration ends
     "experiments.lift": "LONGEST",
     "experiments.moments": "CONSTANT",
     "experiments.sequential": "NODES_PER_STEP SLOWEST WIDEST",
-    "logs.amounts": "AS_PRINTED NOISE",
+    "logs.values": "AS_PRINTED NOISE",
     "logs.drivers": "LEAST",
     "logs.fetch": "EXACT",
     "logs.propensities": "SAME",
@@ -80,7 +80,7 @@ LAYOUT = {  # what is shown or guessed
     "experiments.words": "MOST MOST_DIGITS MOST_RUNS",
     "logs.columns": "FEW PAIRS",
     "logs.guess": "MANY",
-    "logs.texts": "MOST",
+    "logs.values": "MOST",
 }
 METHOD = {  # inside a method: ridges, folds, bins
     "estimators.basis": "RIDGE",
