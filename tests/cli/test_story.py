@@ -46,7 +46,7 @@ def test_from_a_log_to_decisions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert "coupon_cost (≤ 2.2 per decision)" in judged
     for policy in ("old policy", "lp, as served"):
         assert policy in judged
-    verdict = json.loads(Path("run/estimates.json").read_text())["verdict"]
+    verdict = json.loads(Path("run/estimates.json").read_text())["verdict"]["words"]
     assert judged.strip().splitlines()[-2] == verdict  # then its condition
 
     assert "run/report.html" in told("report", "run")

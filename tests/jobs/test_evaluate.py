@@ -130,7 +130,7 @@ def test_the_old_policy_is_evaluated_beside_it_and_given_back(evaluated: Path, h
     week = totals(habit.truth, uniform, 7)[-1]
     e = estimate(found, "old", "observed", "reward@7")
     assert abs(e["value"] - week[0]) < 4 * e["std_error"]
-    assert found["diagnostics"]["reproduction"]["ok"]
+    assert found["diagnostics"]["checks"]["reproduction"]["ok"]
 
 
 def test_only_certify_users_are_looked_at(run: Path) -> None:

@@ -55,7 +55,8 @@ def test_a_policy_is_judged_where_states_are_too_many_to_count(gappy: tuple[Eval
     assert data.forced[data.rows_of(CERTIFY)].any()
     assert found.diagnostics.detail(Reproduction).ok
     assert found.diagnostics.detail(Agreement).ok
-    assert all(check.ok for check in found.diagnostics.checks.values())
+    # It is not said how the actions were drawn.
+    assert [name for name, check in found.diagnostics.checks.items() if not check.ok] == ["assignment"]
     first = data.users["first_row"][data.users_of(CERTIFY)]
     three = data.allowed(first)[:, 2]
     coupon = np.where(three, 0.1 + 2 * 0.2 + 3 * 0.7, 0.3 + 2 * 0.7)

@@ -126,23 +126,28 @@ def test_a_behaviour_model_is_shown_action_by_action(evaluated: Path, tmp_path: 
     run = shutil.copytree(evaluated, tmp_path / "run")
     written = json.loads((run / "estimates.json").read_text())
     line = {"action": 1.5, "among": "all", "rows": 900, "predicted": 0.0912, "observed": 0.1034, "z": 1.0}
-    written["diagnostics"]["propensities"] = {
-        "rows": 900,
-        "log_loss": 2.0,
-        "constant_log_loss": 2.1,
-        "actions": [line],
-        "worst": line,
-        "comparisons": 1,
-        "least_propensity": 0.05,
-        "least_action": 1.5,
+    checks = written["diagnostics"]["checks"]
+    checks["propensities"] |= {
         "ok": False,
         "words": "It does not fit.",
+        "detail": {
+            "rows": 900,
+            "log_loss": 2.0,
+            "constant_log_loss": 2.1,
+            "actions": [line],
+            "worst": line,
+            "comparisons": 1,
+            "least_propensity": 0.05,
+            "least_action": 1.5,
+            "ok": False,
+            "words": "It does not fit.",
+        },
     }
-    written["diagnostics"]["agreement"]["differences"] = []
+    checks["agreement"] |= {"ok": None}
     (run / "estimates.json").write_text(json.dumps(written))
-    checks = results_of(run).evaluated.diagnostics.checks
-    assert (checks["propensities"].ok, checks["propensities"].words) == (False, "It does not fit.")
-    assert checks["agreement"].ok is None, "not checked"
+    found = results_of(run).evaluated.diagnostics.checks
+    assert (found["propensities"].ok, found["propensities"].words) == (False, "It does not fit.")
+    assert found["agreement"].ok is None, "not checked"
     page = render(results_of(run))
     assert re.search(r"1\.5</th><td class=.n.>900</td><td class=.n.>9\.12%</td><td class=.n.>10\.3%", page)
 

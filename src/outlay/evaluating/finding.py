@@ -48,7 +48,8 @@ class Finding:
     words: str
     reason: Reason | None = None
     against: tuple[Against, ...] = ()
-    detail: Agreement | BalanceCheck | BehaviourCheck | MarkovCheck | Reproduction | None = None
+    # Read back from JSON, the first form that fits is taken: a BalanceCheck has all that a MarkovCheck has, and more.
+    detail: Agreement | MarkovCheck | BalanceCheck | BehaviourCheck | Reproduction | None = None
 
 
 class Judged(NamedTuple):

@@ -40,7 +40,7 @@ from outlay.logs.roles import Log, complete, link, open_log
 from outlay.logs.vocabulary import hashed_words, make_schema
 from outlay.ops.hashing import uniform
 
-COUNTED, PLACES, FETCHED = "counted.parquet", "places.npy", "fetched"  # while DATA is made
+COUNTED, PLACES, FETCHED = "counted.parquet", "places", "fetched"  # while DATA is made
 MISSING_SEGMENT = "missing"
 USER_BATCH = 500_000
 
@@ -117,7 +117,7 @@ def _fill(
             report(0.18, "filling missing days")
             rows, table = complete(log), "completed"
             places = _places(log, facts.rows)
-            np.save(work / PLACES, places)
+            places.astype(np.int64).tofile(work / PLACES)
             link(log, table)
         actions = np.array([action.value for action in facts.actions], np.float64)
         columns = Columns(folder, rows)

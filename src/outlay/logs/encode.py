@@ -224,7 +224,9 @@ class Encoding:
         schema: how to encode.
         folder: of the columns, which are there already.
         groups: code column → positions of its fields.
-        places: a .npy of the row of the columns for each row of the log, where days were filled in; None: the same.
+        places: file of the row of the columns (int64) for each row of the log, where days were filled in; None: the
+            same. It has no header: NumPy reads one by Python's parser, which fails in threads now and then
+            (CPython issue 106905).
     """
 
     files: FeatureFiles
@@ -236,7 +238,7 @@ class Encoding:
     def rows(self, block: Block) -> Any:
         """An index for the rows of a block in the columns."""
         rows = slice(block.first, block.first + block.rows)
-        return rows if self.places is None else _place(np.load(self.places, mmap_mode="r")[rows])
+        return rows if self.places is None else _place(np.memmap(self.places, np.int64, mode="r")[rows])
 
 
 def encode_block(encoding: Encoding, block: Block) -> None:
@@ -353,7 +355,7 @@ def find_states(
             if not states.put(at, seen, None if eligible is None else eligible[at]):
                 columns.drop("state")
                 return None
-    if places is not None and not states.put_missing(schema, np.load(places), eligible):
+    if places is not None and not states.put_missing(schema, np.fromfile(places, np.int64), eligible):
         columns.drop("state")
         return None
     return states
