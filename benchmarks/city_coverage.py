@@ -223,7 +223,7 @@ def answers_of(
                 e.low,
                 e.high,
                 e.recommended,
-                e.withheld or e.caution,
+                str(e.withheld or e.caution or "") or None,
             )
 
 

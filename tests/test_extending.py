@@ -354,7 +354,7 @@ def test_a_check_that_was_not_passed_keeps_the_certificate_back_and_stands_in_th
     assert (found["ok"], found["reason"]["kind"]) == (False, "doubted")
     assert used["kind"] == "refused"
     assert used["asked"]
-    assert {e["caution"] for e in used["wide"]} == {"users are seen on 7 days, and 99 are wanted"}
+    assert {e["caution"]["words"] for e in used["wide"]} == {"users are seen on 7 days, and 99 are wanted"}
     assert used["bounds"] == [[None, None]]
 
 

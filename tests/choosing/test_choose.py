@@ -22,6 +22,7 @@ from outlay.choosing.measure import Measure
 from outlay.choosing.run import Run
 from outlay.core.arrays import preferring_network
 from outlay.core.errors import InfeasibleError, LogError
+from outlay.core.reasons import Reason, ReasonKind
 from outlay.core.transitions import CERTIFY, SELECT, Transitions
 from outlay.estimators.units import coordinates
 from outlay.jobs.allocate import allocate_users
@@ -299,6 +300,6 @@ def test_a_reason_that_all_policies_share_is_told_once(tmp_path: Path) -> None:
     with pytest.raises(InfeasibleError) as refused:
         chosen(outlay.prepare(path, tmp_path / "data"), tmp_path)
     said = str(refused.value)
-    assert said.count("it rests on the weights of fewer than 10 effective users") == 1
+    assert said.count(Reason(ReasonKind.HARDLY_ANY, {"needed": 10.0}).words) == 1
     assert "6 policies, of which always" in said
     assert "comes nearest: " in said

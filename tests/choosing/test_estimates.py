@@ -22,6 +22,7 @@ from outlay.estimators.observed import Reproduction
 from outlay.evaluating.checks import Checks, of_agreement, of_balance, of_state
 
 LEVEL = 0.95
+REASON = Reason(ReasonKind.DOUBTED, {"found": "for a reason"})
 
 
 @pytest.fixture(scope="module")
@@ -102,7 +103,7 @@ def test_what_hardly_any_user_carries_is_withheld_at_all(at: Measure) -> None:
         joint = estimate_policy(at, always, at.propensity(), estimators=("snpdis",)).joints["snpdis"]
         assert (joint.ess[np.isfinite(joint.value)] >= 10).all()
         found |= {reason for reason, ess in zip(joint.withheld, joint.ess, strict=True) if 0 < ess < 10}
-    assert found == {"it rests on the weights of fewer than 10 effective users"}
+    assert found == {Reason(ReasonKind.HARDLY_ANY, {"needed": 10.0})}
 
 
 def test_members_have_no_members(told: PolicyEstimates) -> None:
@@ -111,14 +112,14 @@ def test_members_have_no_members(told: PolicyEstimates) -> None:
 
 
 def test_a_reason_fills_where_there_is_none(at: Measure, told: PolicyEstimates) -> None:
-    doubted = told.with_caution("dr", "for a reason")
+    doubted = told.with_caution("dr", REASON)
     own = [c for c in told.cautions["dr"] if c]
     assert own
-    assert [c for c in doubted.cautions["dr"] if c != "for a reason"] == own
+    assert [c for c in doubted.cautions["dr"] if c != REASON] == own
     assert all(doubted.cautions["dr"])
     assert doubted.cautions["mis"] == told.cautions["mis"]
     assert told.with_caution("dr", None) is told
-    assert told.with_caution("none", "a reason") is told
+    assert told.with_caution("none", REASON) is told
     for e in doubted.rows(at.data.campaign, LEVEL):
         assert not (e.estimator == "dr" and e.recommended)
 
@@ -126,7 +127,7 @@ def test_a_reason_fills_where_there_is_none(at: Measure, told: PolicyEstimates) 
 def test_a_difference_is_paired_and_relied_on_where_both_are(at: Measure, told: PolicyEstimates) -> None:
     campaign = at.data.campaign
     other = estimate_policy(at, constant(at, 3, 6), at.propensity(), estimators=("fqe", "dr", "pdis"))
-    doubted = other.with_caution("fqe", "for a reason")
+    doubted = other.with_caution("fqe", REASON)
     mine = {(e.estimator, e.target): e for e in told.rows(campaign, LEVEL)}
     its = {(e.estimator, e.target): e for e in other.rows(campaign, LEVEL)}
     less = told.rows_less(other, campaign, LEVEL)
@@ -175,13 +176,11 @@ def test_what_was_not_checked_of_another_policy_hides_nothing_of_the_old_one(at:
     enough = MarkovCheck.of([PastDependence("reward", "action", "last day", 0.004, 0.003)], history=False)
     short = MarkovCheck.of([PastDependence("reward", "action", "last day", 0.4, 0.003)], history=False)
     checks = {
-        "reproduction": of_state(Reproduction(True, "", ("reward@1",))),
+        "reproduction": of_state(Reproduction(Reason(ReasonKind.REPRODUCED), ("reward@1",))),
         "state": of_state(enough),
         "balance": of_balance(BalanceCheck.of([], logged=True)),
         "agreement": of_agreement(Agreement(Reason(kind, {"found": "few follow it"}), ())),
     }
     assert set(Checks(checks=checks).with_cautions(old).cautions["fqe"]) == {None}
     assert short.refused is not None
-    assert set(Checks(checks=checks | {"state": of_state(short)}).with_cautions(old).cautions["fqe"]) == {
-        short.refused.words
-    }
+    assert set(Checks(checks=checks | {"state": of_state(short)}).with_cautions(old).cautions["fqe"]) == {short.refused}

@@ -11,6 +11,7 @@ import pytest
 import outlay
 from hidden_worlds import COUPONS, World
 from outlay.choosing.measure import Measure
+from outlay.core.reasons import ReasonKind
 from outlay.core.transitions import EVERYONE, Transitions
 from outlay.estimators.observed import observe, of_some, reproduces
 from outlay.estimators.windowed import claims_window, window_of
@@ -63,7 +64,8 @@ def test_the_old_policy_is_held_against_what_its_own_users_did(kind: str, reques
     assert stars["reward@1"] is None
     assert stars["coupon_cost/decision"] is None
     assert stars["reward@7"] is not None
-    assert stars["reward@7"].startswith("it is of the 60% of users whom the log shows for so many days")
+    assert stars["reward@7"].kind is ReasonKind.SOME_USERS
+    assert stars["reward@7"].figures == {"share": pytest.approx(0.6, abs=0.005)}
 
 
 def test_means_and_totals_are_of_the_same_users(rich: Transitions, counted: Transitions) -> None:

@@ -14,6 +14,7 @@ from conftest import Habit
 from outlay.bundles.read import load_bundle
 from outlay.choosing.measure import Measure
 from outlay.core.estimate import Estimate
+from outlay.core.reasons import Reason, ReasonKind
 from outlay.core.transitions import CERTIFY, EVERYONE, Transitions
 from outlay.estimators.agreement import Agreement
 from outlay.estimators.long_run import LONG_RUN
@@ -21,6 +22,7 @@ from outlay.estimators.sequential import Sequential
 from outlay.estimators.units import chosen_by, displayed
 from outlay.estimators.windowed import discounted_weights, room, window_of
 from outlay.evaluating.evaluation import Evaluation
+from outlay.evaluating.verdict import VerdictKind
 from policy_files import policy_file
 from slow_habits import COUPONS, World, always
 
@@ -93,7 +95,13 @@ def test_a_policy_that_leads_users_where_the_log_has_hardly_been_is_not_relied_o
     assert not of(found, "policy", "reward@7").recommended
     assert not found.certificate.certified
     assert found.certificate.gain_bound is None
-    assert "states that hardly any user of the log is in" in found.verdict.words
+    assert found.verdict.kind is VerdictKind.REFUSED
+    assert found.certificate.reason is not None
+    assert found.certificate.reason.kind is ReasonKind.NOT_CHECKED
+    behind = found.certificate.reason.figures["found"]
+    assert isinstance(behind, Reason)
+    assert behind.kind is ReasonKind.EXTRAPOLATED
+    assert behind.figures["share"] > behind.figures["most"] == 0.6  # type: ignore[operator]
     assert of(found, "old", "reward@7").recommended, "the log's own policy leads nobody elsewhere"
 
 
@@ -107,8 +115,11 @@ def test_what_lies_beyond_the_window_is_shown_with_its_room_and_not_relied_on(
             assert beyond.value is not None
             assert not beyond.recommended
             assert beyond.caution is not None
-            assert beyond.caution.startswith("48% of its weight lies after the first 7 days")
-            assert "it lies between" in beyond.caution
+            assert beyond.caution.kind is ReasonKind.BEYOND_DAYS_WITHIN
+            figures = beyond.caution.figures
+            assert figures["share"] == pytest.approx(0.9**7)
+            assert figures["days"] == 7
+            assert figures["low"] < figures["high"]  # type: ignore[operator]
     assert found.window is not None
     assert found.window.days == 7
     assert found.window.beyond == pytest.approx(0.9**7)
@@ -188,9 +199,13 @@ def test_discounted_means_are_relied_on_where_hardly_anything_lies_beyond(
     old = at.old()
     least, most = np.zeros(2), np.array([1.0, 2.0])
     assert room(old.daily, least, most, 5, 0.5) is None
-    words = room(old.daily, least, most, 5, 0.9) or ""
+    reason = room(old.daily, least, most, 5, 0.9)
     shown = float(0.1 * 0.9 ** np.arange(5) @ old.daily[:5, 0])
-    assert f"it lies between {shown:.4g} and {shown + 0.9**5:.4g} for the reward" in words
+    assert reason is not None
+    assert reason.kind is ReasonKind.BEYOND_DAYS_WITHIN
+    assert (reason.figures["low"], reason.figures["high"]) == pytest.approx((shown, shown + 0.9**5))
+    unknown = room(np.full_like(old.daily, np.nan), least, most, 5, 0.9)
+    assert unknown == Reason(ReasonKind.BEYOND_DAYS, {"share": 0.9**5, "days": 5})
     weights = discounted_weights(5, 0.5)
     assert weights.sum() == pytest.approx(1)
     assert old.value[old.column("reward/discounted")] == pytest.approx(weights @ old.daily[:5, 0])

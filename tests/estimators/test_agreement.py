@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import replace
 
 import numpy as np
 import pytest
 from numpy.typing import ArrayLike
 
-from outlay.estimators.agreement import NEGLIGIBLE, agree
+from outlay.core.reasons import Reason, ReasonKind
+from outlay.estimators.agreement import NEGLIGIBLE, ONE_STEP, Agreement, agree
 from outlay.estimators.joint import Joint
 from outlay.ops.intervals import BY_CHANCE
 
 USERS = 400
+THIN = Reason(ReasonKind.UNSUPPORTED, {"found": "thin"})
 
 
 def joint(
-    values: dict[str, float], spread: float = 1.0, seed: int = 0, withheld: dict[str, str] | None = None
+    values: dict[str, float], spread: float = 1.0, seed: int = 0, withheld: Mapping[str, Reason] | None = None
 ) -> Joint:
     """Influences of this spread, so that errors are spread/20."""
     psi = np.random.default_rng(seed).normal(size=(USERS, len(values)))
@@ -31,8 +34,15 @@ def joint(
     )
 
 
-def none(joint: Joint) -> list[str | None]:
+def none(joint: Joint) -> list[Reason | None]:
     return [None] * len(joint.targets)
+
+
+def behind(found: Agreement) -> Reason:
+    """Why nothing was checked."""
+    reason = found.finding.figures["found"]
+    assert isinstance(reason, Reason)
+    return reason
 
 
 def pair(difference: float, error: float = 0.05) -> tuple[Joint, Joint]:
@@ -70,8 +80,11 @@ def test_the_worst_comparison_is_named_with_both_figures() -> None:
     mis = joint({"reward": 1.01, "cost@3": 8.0, "decisions": 5.0}, 0.5, seed=1)
     dr = joint({"reward": 1.2, "cost@3": 4.0, "decisions": 5.0}, 0.5, seed=2)
     found = agree(fitted, {"dr": (dr, none(dr)), "mis": (mis, none(mis))})
-    assert found.words.startswith("dr gives cost@3 as 4, the fitted evaluation as 10: ")
-    assert "(2 of 4 comparisons are beyond their tolerance)" in found.words  # decisions are no estimate
+    assert found.finding.kind is ReasonKind.CONTRADICTED
+    figures = found.finding.figures
+    assert (figures["estimator"], figures["target"]) == ("dr", "cost@3")
+    assert (figures["other"], figures["fitted"]) == (4.0, 10.0)
+    assert (figures["beyond"], figures["count"]) == (2, 4)  # decisions are no estimate
     assert {(d.estimator, d.target) for d in found.differences} == {
         (name, target) for name in ("dr", "mis") for target in ("reward", "cost@3")
     }
@@ -79,14 +92,14 @@ def test_the_worst_comparison_is_named_with_both_figures() -> None:
     assert json.loads(json.dumps(found.to_dict(), allow_nan=False))["ok"] is False
 
 
-@pytest.mark.parametrize("caution", [["few users"], [None]])
-def test_what_is_not_relied_on_or_withheld_contradicts_nothing(caution: list[str | None]) -> None:
+@pytest.mark.parametrize("caution", [[THIN], [None]])
+def test_what_is_not_relied_on_or_withheld_contradicts_nothing(caution: list[Reason | None]) -> None:
     fitted = joint({"reward": 1.0})
-    other = joint({"reward": 9.0}, withheld=None if caution[0] else {"reward": "thin"})
+    other = joint({"reward": 9.0}, withheld=None if caution[0] else {"reward": THIN})
     found = agree(fitted, {"dr": (other, caution)})
     assert (found.ok, found.differences) == (True, ())
-    assert found.words == "not checked: no other estimate can be relied on"
-    withheld = joint({"reward": np.nan}, withheld={"reward": "thin"})
+    assert found.finding == Reason(ReasonKind.NOT_COMPARED, {"found": Reason(ReasonKind.NO_OTHER)})
+    withheld = joint({"reward": np.nan}, withheld={"reward": THIN})
     assert agree(withheld, {"dr": (fitted, none(fitted))}).differences == ()
     assert agree(fitted, {}).ok
 
@@ -106,7 +119,7 @@ def test_the_same_number_by_other_sums_is_no_check() -> None:
     again = replace(fitted, value=fitted.value * (1 + 1e-12), influence=fitted.influence * (1 + 1e-9))
     found = agree(fitted, {"mis": (again, none(again))})
     assert (found.ok, found.differences) == (True, ())
-    assert found.words.startswith("not checked")
+    assert found.finding.kind is ReasonKind.NOT_COMPARED
     moved = replace(fitted, value=fitted.value + np.array([0.5, 0.0]))
     found = agree(fitted, {"mis": (moved, none(moved))})
     assert [d.target for d in found.differences] == ["reward"]
@@ -116,9 +129,9 @@ def test_the_same_number_by_other_sums_is_no_check() -> None:
 def test_agreement_is_told_with_its_number() -> None:
     fitted, other = pair(0.01)
     found = agree(fitted, {"dr": (other, none(other))})
-    assert found.words == "all 1 other estimates that can be relied on agree with it, none of them assumes less"
+    assert found.finding == Reason(ReasonKind.AGREES, {"count": 1, "less": 0})
     known = agree(fitted, {"dr": (other, none(other)), "mis": (other, none(other))}, assume_less=("dr",))
-    assert known.words == "all 2 other estimates that can be relied on agree with it, 1 of them assume less"
+    assert known.finding == Reason(ReasonKind.AGREES, {"count": 2, "less": 1})
 
 
 def steps(difference: float, error: float, users: int = USERS) -> Joint:
@@ -139,7 +152,13 @@ def test_single_steps_confirm_if_their_error_is_small_or_like_the_fitted_ones(
     found = agree(fitted, {}, steps(0.0, error))
     assert found.ok is ok
     assert found.reason == (None if ok else found.finding)
-    assert found.words.startswith("all 1 other" if ok else "not checked: the log rarely did what the policy does")
+    if ok:
+        assert found.finding == Reason(ReasonKind.AGREES, {"count": 1, "less": 0})
+    else:
+        figures = {"target": "reward@3", "error": pytest.approx(error), "claimed": pytest.approx(own)}
+        assert found.finding.kind is ReasonKind.NOT_CHECKED
+        assert behind(found).kind is ReasonKind.IMPRECISE
+        assert behind(found).figures == figures
     assert agree(fitted, {}).ok  # where states are counted nothing has to confirm it
 
 
@@ -147,7 +166,10 @@ def test_what_single_steps_contradict_is_contradicted_however_vague_they_are() -
     fitted = joint({"reward@3": 1.0}, 1.0)
     found = agree(fitted, {}, steps(0.6, 0.1))
     assert not found.ok
-    assert "dr of single steps gives reward@3 as 1.6, the fitted evaluation as 1: 6.0 standard errors" in found.words
+    assert found.finding.kind is ReasonKind.CONTRADICTED
+    figures = found.finding.figures
+    assert (figures["estimator"], figures["target"]) == (ONE_STEP, "reward@3")
+    assert (figures["other"], figures["fitted"], figures["errors"]) == pytest.approx((1.6, 1.0, 6.0))
 
 
 def test_few_users_behind_single_steps_confirm_nothing_and_another_estimate_does_not_help() -> None:
@@ -156,7 +178,9 @@ def test_few_users_behind_single_steps_confirm_nothing_and_another_estimate_does
     other = replace(other, targets=("reward@3",))
     found = agree(fitted, {"dr": (other, none(other))}, steps(0.0, 0.001, users=99))
     assert not found.ok
-    assert "it rests on the weights of 99 effective users; 100 are needed" in found.words
+    assert found.finding.kind is ReasonKind.NOT_CHECKED
+    assert behind(found).kind is ReasonKind.FEW_STEPS
+    assert behind(found).figures["found"] == Reason(ReasonKind.FEW_EFFECTIVE, {"count": 99.0, "needed": 100.0})
     assert len(found.differences) == 2
     assert agree(fitted, {"dr": (other, none(other))}, steps(0.0, 0.001, users=100)).ok
 
@@ -165,7 +189,7 @@ def test_a_policy_whose_weights_lie_in_the_basis_is_confirmed_by_a_difference_of
     fitted = joint({"reward@3": 1.0, "cost@3": 0.0}, 0.0)
     sure = replace(fitted, value=np.zeros(2))
     assert agree(fitted, {}, sure).ok
-    gone = joint({"reward@3": np.nan}, withheld={"reward@3": "no"})
+    gone = joint({"reward@3": np.nan}, withheld={"reward@3": THIN})
     assert not agree(gone, {}, steps(0.0, 0.0)).ok
 
 
@@ -177,4 +201,7 @@ def test_what_days_make_of_the_old_policy_is_no_contradiction() -> None:
     assert agree(fitted, {"dr": (other, none(other))}, old=apart).ok
     found = agree(fitted, {"dr": (other, none(other))}, old=alike)
     assert not found.ok
-    assert "dr gives reward as 0.9, the fitted evaluation as 1" in found.words
+    assert found.finding.kind is ReasonKind.CONTRADICTED
+    figures = found.finding.figures
+    assert (figures["estimator"], figures["target"]) == ("dr", "reward")
+    assert (figures["other"], figures["fitted"]) == pytest.approx((0.9, 1.0))

@@ -9,8 +9,9 @@ import pytest
 from logs_in_memory import World, transitions
 from numpy.typing import NDArray
 
+from outlay.core.reasons import Reason, ReasonKind
 from outlay.core.transitions import CERTIFY
-from outlay.estimators.balance import BalanceCheck, balance_check
+from outlay.estimators.balance import ESTIMATED, BalanceCheck, balance_check
 from outlay.estimators.panel import Panel
 
 USERS, DAYS = 3000, 7
@@ -56,9 +57,9 @@ def test_targeting_by_the_past_is_found_and_named(features: bool) -> None:
     found = checked(1, 0.15, "none", features=features)
     assert found.ok is False
     assert found.dependences[0].past == "reward"
-    assert "the old policy looked at something of the past that is not in the features" in found.words
-    assert found.refused is not None
-    assert "[log.history]" in found.refused.words
+    assert found.finding.kind is ReasonKind.LOOKED_BACK
+    assert found.finding.figures["source"] == found.dependences[0].source
+    assert found.refused == Reason(ReasonKind.BALANCE, {"found": found.finding, "way_out": ESTIMATED})
 
 
 def test_logged_propensities_that_know_the_targeting_pass_and_others_do_not() -> None:
@@ -67,7 +68,7 @@ def test_logged_propensities_that_know_the_targeting_pass_and_others_do_not() ->
     assert checked(2, 0.15, "right", features=True).ok
     wrong = checked(2, 0.15, "wrong")
     assert wrong.ok is False
-    assert wrong.words.startswith("log.propensity is not the probability")
+    assert wrong.finding.kind is ReasonKind.MISSTATED
 
 
 @pytest.mark.parametrize("stated", ["right", "none"])

@@ -27,6 +27,7 @@ from outlay.ops.intervals import LEAST_USERS, critical_value
 
 Array = NDArray[np.float64]
 
+NO_SUPPORT = Reason(ReasonKind.UNSUPPORTED, {"found": "no support"})
 COST = {"name": "cost", "cost": "c", "at_most": 1.0}
 REACH = {"name": "reach", "cost": "r", "at_least": 0.5}
 TOTAL = {**COST, "per": "user"}
@@ -188,15 +189,16 @@ def test_what_could_not_be_measured_certifies_nothing_and_hinders_no_other_mixtu
     found = band(
         points(covariance, value, 4),
         about,
-        withheld=(None, Reason(ReasonKind.UNSUPPORTED, {"found": "no support"}), None),
+        withheld=(None, NO_SUPPORT, None),
     )
     roomy = under(about, cost=9.0)
     assert found.certificate(np.array([0.5, 0.0, 0.5]), roomy).certified
     missing = found.certificate(np.array([0.5, 0.5, 0.0]), roomy)
-    assert missing.words == "not certified: cost could not be measured (no support)"
+    assert missing.reason == NO_SUPPORT
+    assert (missing.certified, missing.budgets[0].value, missing.budgets[0].bound) == (False, None, None)
     assert missing.gain_bound is None
     mixture = [e for e in found.estimates(np.array([0.5, 0.5, 0.0]), about) if e.policy == "mixture"]
-    assert {e.withheld for e in mixture} == {"no support"}
+    assert {e.withheld for e in mixture} == {NO_SUPPORT}
     json.dumps(missing.to_dict(), allow_nan=False)
 
 
@@ -217,20 +219,21 @@ def test_a_policy_that_is_not_believed_certifies_nothing_though_it_was_measured(
         assert verdict(estimates, got, roomy).kind is VerdictKind.REFUSED
         assert got.reason is not None
         assert got.reason.kind is ReasonKind.NOT_CHECKED
-        assert [(e.recommended, e.caution) for e in estimates if e.policy == "mixture"] == [(False, doubt.words)] * 2
+        assert [(e.recommended, e.caution) for e in estimates if e.policy == "mixture"] == [(False, doubt)] * 2
         assert all(e.recommended for e in estimates if e.policy == "old")
 
 
 def test_where_the_estimator_is_refused_or_users_are_few_nothing_is_certified() -> None:
     about = under(campaign(0.8, [COST]), cost=9.0)
     given = points(random_covariance(12, 7), np.tile([0.5, 0.9, 1.0], 4), 4)
-    doubt = Reason(ReasonKind.REPRODUCTION, {"found": "it does not give the old totals back"})
+    doubt = Reason(ReasonKind.REPRODUCTION, {"target": "cost@3", "fitted": 1.0, "observed": 2.0})
     refused = band(given, about, against=[doubt]).certificate(np.eye(3)[0], about)
     assert not refused.certified
-    assert "old totals back" in refused.words
+    assert refused.reason == doubt
     assert refused.gain is None
     few = replace(given, users=LEAST_USERS - 1)
-    assert "30 are needed" in band(few, about).certificate(np.eye(3)[0], about).words
+    rare = Reason(ReasonKind.FEW_USERS, {"count": LEAST_USERS - 1, "units": "users", "needed": 30})
+    assert band(few, about).certificate(np.eye(3)[0], about).reason == rare
 
 
 def test_estimates_are_those_of_the_mixture_with_its_own_smaller_error() -> None:

@@ -142,7 +142,7 @@ def test_the_regression_recovers_a_logistic_policy_among_fields_of_noise() -> No
     assert np.abs(given / truth[rows, data.action[rows]] - 1).mean() < 0.07
     check = diagnose(model, data, rows)
     assert check.ok
-    assert check.words.startswith("The model of the old policy fits")
+    assert "fits" in check.words
 
 
 def test_fields_that_say_nothing_cost_next_to_nothing() -> None:

@@ -11,7 +11,7 @@ from one_mixture import certify
 from outlay.core.reasons import Reason, ReasonKind
 from outlay.core.transitions import CERTIFY
 from outlay.estimators.basis import CountedBasis
-from outlay.estimators.certificate import LIKELY, Certificate, margins
+from outlay.estimators.certificate import LIKELY, BudgetBound, Certificate, margins
 from outlay.estimators.joint import combine
 from outlay.estimators.panel import Panel
 from outlay.estimators.units import coordinates
@@ -45,7 +45,28 @@ def test_it_certifies_below_the_limit_by_more_than_the_error_and_says_by_how_muc
     assert issue(2 - REACH - 0.001, 2.0).words == "certified"
     near = issue(2 - REACH + 0.013, 2.0)
     assert not near.certified
+    assert near.reason == Reason(ReasonKind.LIMIT)
+    (line,) = near.budgets
+    assert (line.budget, line.limit) == ("coupon_cost", 2.0)
+    assert line.bound == pytest.approx(2.013)
     assert near.words == "not certified: coupon_cost by 0.013 (upper bound 2.013 against 2)"
+
+
+@pytest.mark.parametrize(
+    ("events", "unbelieved", "told"),
+    [
+        (0, 0, "(none was seen): 6 of one size are needed, or the largest cost of each action in the campaign file"),
+        (2, 0, "(those seen are worth 2 of one size): 6 of one size are needed"),
+        (5, 0, "(the largest make most of its error): 6 of one size are needed"),
+        (2, 1234, "; what budget.reserve states is not the largest cost: 1,234 rows of the log cost more"),
+    ],
+)
+def test_how_too_few_events_read(events: int, unbelieved: int, told: str) -> None:
+    line = BudgetBound(
+        budget="c", value=0.1, bound=None, limit=1.0, floor=False, kept=False, events=events, unbelieved=unbelieved
+    )
+    assert line.words.startswith("c rests on too few events (")
+    assert told in line.words
 
 
 def test_a_floor_is_written_as_in_the_campaign_file() -> None:
@@ -57,8 +78,9 @@ def test_a_floor_is_written_as_in_the_campaign_file() -> None:
 
 def test_a_withheld_number_or_too_few_users_certify_nothing() -> None:
     missing = issue(float("nan"), 2.0, withheld=NO_SUPPORT)
-    assert missing.words == "not certified: coupon_cost could not be measured (no support)"
-    assert missing.budgets[0].bound is None
+    assert (missing.certified, missing.reason) == (False, NO_SUPPORT)
+    assert (missing.budgets[0].budget, missing.budgets[0].bound) == ("coupon_cost", None)
+    assert "(no support)" in missing.words
     assert not issue(0.0, 100.0, users=10).certified
     json.dumps(missing.to_dict(), allow_nan=False)
 

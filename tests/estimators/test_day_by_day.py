@@ -10,6 +10,7 @@ import pytest
 from logs_in_memory import World, campaign, ragged, transitions
 from numpy.typing import NDArray
 
+from outlay.core.reasons import Reason, ReasonKind
 from outlay.core.transitions import EVERYONE, Transitions
 from outlay.estimators.basis import FeatureBasis
 from outlay.estimators.fitted import Evaluator
@@ -141,13 +142,13 @@ def test_what_was_never_given_has_no_value() -> None:
     data = eager(200, 6)
     at = of(replace(data, action=np.zeros_like(data.action)))
     found = at.fit(np.ones(len(at.panel), np.intp), days=(1,))
-    assert found.withheld[found.column("reward@1")] == "the policy gives 1, which these users were never given"
+    assert found.withheld[found.column("reward@1")] == Reason(ReasonKind.NEVER_GIVEN, {"action": 1.0})
     late = of(replace(data, action=np.where(data.day < 2, data.action, 0).astype(data.action.dtype)))
     found = late.fit(np.ones(len(at.panel), np.intp), days=(1, 3))
     assert found.withheld[found.column("reward@1")] is None
-    words = "after 2 days none of these users was given what the policy gives"
-    assert found.withheld[found.column("reward@3")] == words
-    assert found.withheld[found.column("reward")] == words
+    after = Reason(ReasonKind.NEVER_GIVEN_AFTER, {"days": 2})
+    assert found.withheld[found.column("reward@3")] == after
+    assert found.withheld[found.column("reward")] == after
 
 
 def test_days_without_a_row_and_ends() -> None:

@@ -7,6 +7,7 @@ from logs_in_memory import doubly_robust as estimate
 from numpy.typing import NDArray
 
 from outlay.core.errors import LogError
+from outlay.core.reasons import Reason, ReasonKind
 from outlay.core.transitions import CERTIFY, LEARN, Transitions
 from outlay.estimators.basis import CountedBasis, FeatureBasis
 from outlay.estimators.doubly_robust import DoublyRobust, fold_of
@@ -362,18 +363,23 @@ def test_few_users_or_one_with_much_of_the_weight_make_a_caution() -> None:
         panel = Panel.of(data, CERTIFY)
         result = estimate(panel, counted(panel), np.tile([0.8, 0.2], (users, 1)), days=(1,))
         cautions.append(result.cautions()[result.column("reward@1")])
-    assert cautions[0] == "one user has 1.1% of the weight; at most 1% may"
-    assert cautions[1] is None
-    assert cautions[2] == "it rests on the weights of 30 effective users; 100 are needed"
+    heavy, fine, few = cautions
+    assert heavy is not None
+    assert heavy.kind is ReasonKind.HEAVY_USER
+    assert heavy.figures == {"share": pytest.approx(0.011, abs=5e-4), "most": 0.01}
+    assert fine is None
+    assert few is not None
+    assert few.kind is ReasonKind.FEW_EFFECTIVE
+    assert few.figures == {"count": pytest.approx(30, abs=0.5), "needed": 100}
 
 
 def test_a_number_that_nobody_can_carry_is_withheld_with_the_reason() -> None:
     world = World.drawn(5)
     panel = Panel.of(world.log(60, 2, np.random.default_rng(0)), CERTIFY)
     against = estimate(panel, counted(panel), 1 - panel.action, days=(2, 3))
-    assert against.withheld[0] == "no user's logged path is the policy's"
-    assert against.withheld[against.column("reward@2")] == "no user's logged path is the policy's for 2 days"
-    assert against.withheld[against.column("cost@3")] == "no user's window covers 3 days"
+    assert against.withheld[0] == Reason(ReasonKind.NO_PATH)
+    assert against.withheld[against.column("reward@2")] == Reason(ReasonKind.NO_PATH_SO_LONG, {"days": 2})
+    assert against.withheld[against.column("cost@3")] == Reason(ReasonKind.NOT_SHOWN, {"days": 3})
     assert np.isnan(against.value[against.column("reward@2")])
     assert against.value[against.column("decisions")] == 1
     silent = Panel.of(
@@ -383,10 +389,9 @@ def test_a_number_that_nobody_can_carry_is_withheld_with_the_reason() -> None:
         CERTIFY,
     )
     mute = estimate(silent, counted(silent), np.zeros(2, np.intp), days=(1,))
-    assert mute.withheld[0] == mute.withheld[-1] == "the log has no propensities"
+    assert mute.withheld[0] == mute.withheld[-1] == Reason(ReasonKind.NO_PROPENSITIES)
     given = estimate(silent, counted(silent), np.zeros(2, np.intp), days=(1,), propensity=np.full(2, 0.5))
-    assert given.withheld[0] is not None
-    assert "what follows" in given.withheld[0]
+    assert given.withheld[0] == Reason(ReasonKind.NOTHING_FOLLOWS)
     assert given.value[given.column("reward@1")] > 0
 
 
@@ -400,7 +405,7 @@ def test_what_these_users_were_never_given_withholds() -> None:
     for target in ("reward", "reward@1", "reward@3"):
         reason = result.withheld[result.column(target)]
         assert reason is not None
-        assert "hardly ever given" in reason
+        assert reason.kind is ReasonKind.HARDLY_GIVEN_MOST
 
 
 def test_a_propensity_of_zero_is_an_error_that_names_the_row() -> None:

@@ -7,6 +7,7 @@ from numpy.typing import NDArray
 
 from outlay.core.cmdp import TabularCMDP
 from outlay.core.errors import LogError
+from outlay.core.reasons import Reason, ReasonKind
 from outlay.core.transitions import CERTIFY, LEARN, Transitions
 from outlay.estimators.basis import CountedBasis, FeatureBasis
 from outlay.estimators.fitted import Evaluator
@@ -231,7 +232,7 @@ def test_totals_are_of_all_users_as_discounted_values_are(features: bool) -> Non
     assert found.daily[:, 0] == pytest.approx([2.2, 2.2, 2.2, 2.2])
     late = evaluator.fit(days=(2, 4), among=panel.window == 2)
     assert late.value[late.column("reward@2")] == pytest.approx(6.0)
-    assert late.withheld[late.column("reward@4")] == "no user's window covers 4 days"
+    assert late.withheld[late.column("reward@4")] == Reason(ReasonKind.NOT_SHOWN, {"days": 4})
 
 
 def test_totals_of_more_days_than_the_log_has_are_withheld() -> None:
@@ -239,7 +240,7 @@ def test_totals_of_more_days_than_the_log_has_are_withheld() -> None:
     found = fit(panel, counted(panel), days=(2, 30))
     assert found.value[found.column("reward@2")] == pytest.approx(4.4)
     for target in ("reward@30", "cost@30"):
-        assert found.withheld[found.column(target)] == "no user's window covers 30 days"
+        assert found.withheld[found.column(target)] == Reason(ReasonKind.NOT_SHOWN, {"days": 30})
         assert np.isnan(found.value[found.column(target)])
     assert found.daily.shape == (30, 2)
     assert np.isnan(found.daily[2:]).all()
@@ -355,8 +356,7 @@ def test_without_any_following_row_the_discounted_value_is_withheld_with_the_rea
     )
     panel = Panel.of(data, CERTIFY)
     result = fit(panel, counted(panel), days=(1, 2))
-    assert result.withheld[0] is not None
-    assert "what follows" in result.withheld[0]
+    assert result.withheld[0] == Reason(ReasonKind.NOTHING_FOLLOWS)
     assert np.isnan(result.value[0])
     assert result.value[result.column("reward@1")] == pytest.approx(1.0)
     assert result.withheld[result.column("reward@2")] is not None
@@ -487,7 +487,7 @@ def half_known(thin_users: int) -> Transitions:
     )
 
 
-def test_a_value_that_leans_on_unseen_pairs_is_withheld_in_words_and_a_little_leaning_is_reported() -> None:
+def test_a_value_that_leans_on_unseen_pairs_is_withheld_and_a_little_leaning_is_reported() -> None:
     for thin_users, given in ((40, False), (2, True)):
         panel = Panel.of(half_known(thin_users), CERTIFY)
         result = fit(panel, counted(panel), np.ones(len(panel), np.intp), days=(2,))
@@ -497,8 +497,8 @@ def test_a_value_that_leans_on_unseen_pairs_is_withheld_in_words_and_a_little_le
             assert result.value[:2] == pytest.approx([2.0, 1.0])
         else:
             assert result.withheld[0] is not None
-            assert "hardly ever given" in result.withheld[0]
-            assert "9.1%" in result.withheld[0]
+            assert result.withheld[0].kind is ReasonKind.HARDLY_GIVEN_MOST
+            assert result.withheld[0].figures == {"share": pytest.approx(0.091, abs=5e-4), "action": 1.0, "most": 0.01}
             assert np.isnan(result.value[0])
             assert np.isnan(result.influence[:, 0]).all()
 
@@ -508,8 +508,7 @@ def test_an_action_that_was_never_given_withholds_at_any_share() -> None:
     target = np.zeros(len(panel), np.intp)
     target[-1] = 2
     result = fit(panel, counted(panel), target)
-    assert result.withheld[0] is not None
-    assert "gives 2, which these users were never given" in result.withheld[0]
+    assert result.withheld[0] == Reason(ReasonKind.NEVER_GIVEN_IN_USE, {"action": 2.0})
 
 
 def test_features_withhold_what_lies_beyond_the_rows_of_an_action() -> None:
@@ -552,8 +551,7 @@ def test_a_fitted_value_that_outcomes_cannot_add_up_to_is_withheld() -> None:
     )
     panel = Panel.of(data, CERTIFY)
     result = fit(panel, FeatureBasis(z[:, None], 2), np.ones(4000, np.intp))
-    assert result.withheld[0] is not None
-    assert "outside what the outcomes can add up to" in result.withheld[0]
+    assert result.withheld[0] == Reason(ReasonKind.UNSTABLE)
     assert result.withheld[1] is None
 
 

@@ -6,6 +6,7 @@ from logs_in_memory import World, ragged, transitions
 from numpy.typing import NDArray
 
 from outlay.core.errors import LogError
+from outlay.core.reasons import Reason, ReasonKind
 from outlay.core.transitions import CERTIFY, Transitions
 from outlay.estimators.importance import Kind, weigh
 from outlay.estimators.joint import combine
@@ -139,15 +140,15 @@ def test_where_the_clip_binds_the_estimate_is_too_low_and_never_recommended() ->
     assert not rows["reward@4"].recommended
     assert rows["reward@1"].recommended
     assert rows["reward@4"].value is not None
-    assert "the clip binds for" in str(rows["reward@4"].caution)
+    assert rows["reward@4"].caution == Reason(ReasonKind.CLIPPED, {"share": bound.clipped[at]})
 
 
 def test_a_number_nobody_can_carry_is_withheld_with_the_reason() -> None:
     panel = Panel.of(two_days(0, 0, (1, 1), (0.5, 0.5)), CERTIFY)
-    assert weigh(panel, np.array([0, 1]), days=(2,)).withheld[0] == "no user's logged path is the policy's for 2 days"
-    assert weigh(panel, np.array([0, 0]), days=(3,)).withheld[0] == "no user's window covers 3 days"
+    assert weigh(panel, np.array([0, 1]), days=(2,)).withheld[0] == Reason(ReasonKind.NO_PATH_SO_LONG, {"days": 2})
+    assert weigh(panel, np.array([0, 0]), days=(3,)).withheld[0] == Reason(ReasonKind.NOT_SHOWN, {"days": 3})
     silent = transitions(user=[0], day=[0], state=[0], action=[0], outcome=[[1, 1]], num_states=1, num_actions=2)
-    assert weigh(Panel.of(silent, CERTIFY), np.array([0]), days=(1,)).withheld[0] == "the log has no propensities"
+    assert weigh(Panel.of(silent, CERTIFY), np.array([0]), days=(1,)).withheld[0] == Reason(ReasonKind.NO_PROPENSITIES)
     given = weigh(Panel.of(silent, CERTIFY), np.array([0]), days=(1,), propensity=np.array([0.5]))
     assert given.value[0] == 2.0
 

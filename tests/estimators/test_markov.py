@@ -9,8 +9,9 @@ import pytest
 from logs_in_memory import World, transitions
 from numpy.typing import NDArray
 
+from outlay.core.reasons import Reason, ReasonKind
 from outlay.core.transitions import CERTIFY, Transitions
-from outlay.estimators.markov import MarkovCheck, PastDependence, markov_check
+from outlay.estimators.markov import ADD_HISTORY, ADD_JOINING, MarkovCheck, PastDependence, markov_check
 from outlay.estimators.panel import Panel
 
 
@@ -52,9 +53,10 @@ def test_hidden_types_are_seen_and_named() -> None:
     worst = found.dependences[0]
     assert (worst.outcome, worst.past) == ("reward", "reward")
     assert worst.correlation > 0.05
-    assert "reward on the days before still predicts reward" in found.words
-    assert found.refused is not None
-    assert "[log.history]" in found.refused.words
+    size = {"correlation": worst.correlation, "error": worst.std_error}
+    finding = Reason(ReasonKind.SHORT, {"source": worst.source, "outcome": "reward", **size})
+    assert found.finding == finding
+    assert found.refused == Reason(ReasonKind.STATE, {"found": finding, "way_out": ADD_HISTORY})
 
 
 def test_fatigue_is_seen_in_past_actions() -> None:
@@ -96,7 +98,7 @@ def test_columns_of_the_state_explain_what_they_know() -> None:
 def test_too_few_users_are_not_tested() -> None:
     found = checked(of_types(2, kinds=2, users=60))
     assert (found.ok, found.refused, found.dependences) == (None, None, ())
-    assert "not tested" in found.words
+    assert found.finding == Reason(ReasonKind.NOT_TESTED)
 
 
 @pytest.mark.parametrize(("clusters", "ok"), [(3, None), (16, None), (80, False)])
@@ -153,9 +155,9 @@ def test_that_it_matters_when_a_user_joined_is_seen(differ: float, responds: flo
     found = markov_check(*joining_late(1, differ=differ, responds=responds), None)
     assert found.ok is False
     assert found.dependences[0].lag == "joined"
-    assert "when a user joined still predicts" in found.words
-    assert found.refused is not None
-    assert "tells users who joined late from others" in found.refused.words
+    assert found.finding.kind is ReasonKind.SHORT
+    assert found.finding.figures["source"] == found.dependences[0].source
+    assert found.refused == Reason(ReasonKind.STATE, {"found": found.finding, "way_out": ADD_JOINING})
 
 
 @pytest.mark.parametrize("seed", range(10))

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from logs_in_memory import World, fit, ragged, transitions
 
+from outlay.core.reasons import Reason, ReasonKind
 from outlay.core.transitions import CERTIFY
 from outlay.estimators.basis import CountedBasis
 from outlay.estimators.day_effects import day_effects
@@ -34,7 +35,7 @@ def test_totals_and_the_cost_per_decision_by_hand() -> None:
     values = dict(zip(seen.targets, seen.value, strict=True))
     assert (values["reward@2"], values["reward@4"], values["cost@4"]) == (4.0, 5.5, 2.0)
     assert values["cost/decision"] == pytest.approx(4 / 3)
-    assert seen.withheld[seen.column("reward@9")] == "no user's window covers 9 days"
+    assert seen.withheld[seen.column("reward@9")] == Reason(ReasonKind.NOT_SHOWN, {"days": 9})
 
 
 def test_users_whose_window_is_too_short_do_not_count() -> None:
@@ -62,7 +63,9 @@ def test_a_fit_that_is_off_does_not_reproduce_the_observed_totals_and_says_which
     value[old.column("cost@4")] *= 1.3
     check = reproduces(seen, dataclasses.replace(old, value=value))
     assert not check.ok
-    assert "cost@4 is fitted as" in check.words
+    at, wrong = seen.column("cost@4"), value[old.column("cost@4")]
+    figures = {"target": "cost@4", "fitted": wrong, "observed": seen.value[at]}
+    assert check.refused == check.finding == Reason(ReasonKind.REPRODUCTION, figures)
 
 
 def test_hardly_any_sound_log_is_doubted() -> None:

@@ -9,6 +9,7 @@ from one_mixture import certify
 from scipy.stats import norm
 
 from outlay.core.estimate import Estimate
+from outlay.core.reasons import Reason, ReasonKind
 from outlay.estimators.certificate import Certificate, margins
 from outlay.estimators.weaker import Second, above_second, further_error, hull
 from outlay.ops.intervals import Spread, std_error
@@ -87,6 +88,8 @@ def test_a_mixture_with_its_margin_is_certified_nine_times_in_ten_if_both_estima
 
 
 def test_an_interval_holds_both() -> None:
+    few = Reason(ReasonKind.FEW_IN_SEGMENT, {"count": 3, "needed": 30})
+
     def estimate(value: float | None, low: float | None, high: float | None) -> Estimate:
         return Estimate(
             policy="p",
@@ -96,7 +99,7 @@ def test_an_interval_holds_both() -> None:
             low=low,
             high=high,
             recommended=True,
-            withheld="few users" if value is None else None,
+            withheld=few if value is None else None,
         )
 
     one = estimate(1.0, 0.9, 1.1)
@@ -104,5 +107,5 @@ def test_an_interval_holds_both() -> None:
     assert (wide.value, wide.low, wide.high, wide.recommended) == (1.0, 0.9, 1.2, True)
     unknown = hull(one, estimate(None, None, None))
     assert not unknown.recommended
-    assert unknown.caution == "the estimate that assumes less gives no interval: few users"
-    assert hull(estimate(None, None, None), one).withheld == "few users"
+    assert unknown.caution == Reason(ReasonKind.NO_SECOND, {"found": few})
+    assert hull(estimate(None, None, None), one).withheld == few

@@ -11,6 +11,7 @@ import pytest
 from logs_in_memory import campaign, transitions
 from numpy.typing import NDArray
 
+from outlay.core.reasons import ReasonKind
 from outlay.core.transitions import EVERYONE, Transitions
 from outlay.estimators.basis import CountedBasis
 from outlay.estimators.doubly_robust import DoublyRobust
@@ -146,7 +147,8 @@ def test_users_unlike_all_whose_days_the_log_shows_are_not_extrapolated() -> Non
     found = at.fit(np.ones(len(at.panel), np.intp), days=(3, 4, DAYS))
     reason = found.withheld[found.column(f"reward@{DAYS}")]
     assert reason is not None
-    assert "of the users joined so late" in reason
+    assert reason.kind is ReasonKind.UNLIKE
+    assert 0.05 < float(str(reason.figures["share"])) < 1
     assert [found.withheld[found.column(f"reward@{k}")] for k in (3, 4)] == [None, None]
     assert abs(z(found, 1, 4)) < 3
     whole = counted(data).fit(np.ones(len(at.panel), np.intp), days=(DAYS,))

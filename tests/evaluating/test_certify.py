@@ -23,6 +23,7 @@ from outlay.choosing.stored import StoredFrontier
 from outlay.core.campaign import Campaign
 from outlay.core.errors import FolderError
 from outlay.core.progress import Progress, silent
+from outlay.core.reasons import Reason, ReasonKind
 from outlay.core.transitions import CERTIFY, EVERYONE
 from outlay.estimators.basis import CountedBasis
 from outlay.estimators.day_effects import DayEffects, OutcomeByDay
@@ -215,7 +216,9 @@ def test_where_states_are_not_counted_each_policy_has_to_be_confirmed_by_single_
     assert not without.all()
     reason = found.curve.withheld[int((~without).argmax())]
     assert reason is not None
-    assert reason.words.startswith("not checked: the log rarely did what")
+    assert reason.kind is ReasonKind.NOT_CHECKED
+    assert isinstance(behind := reason.figures["found"], Reason)
+    assert behind.kind is ReasonKind.IMPRECISE
     first, last = np.zeros(len(without)), np.zeros(len(without))
     first[(~without).argmax()] = last[without.argmax()] = 1
     assert not found.curve.certificate(first, run.campaign).certified

@@ -12,7 +12,7 @@ import pytest
 
 import outlay
 from campaign_files import campaign_file
-from outlay.core.reasons import ReasonKind
+from outlay.core.reasons import Reason, ReasonKind
 from outlay.estimators.agreement import Agreement
 from outlay.estimators.balance import BalanceCheck
 from outlay.estimators.behaviour.check import BehaviourCheck
@@ -86,27 +86,27 @@ def test_an_unseen_cause_that_the_propensities_know_contradicts_the_fitted_evalu
     assert confounded.diagnostics.detail(Reproduction).ok  # the old policy is given back, so this says nothing
     agreement = confounded.diagnostics.detail(Agreement)
     assert not agreement.ok
-    assert "standard errors apart" in agreement.words
+    assert agreement.finding.kind is ReasonKind.CONTRADICTED
 
 
 def test_what_is_contradicted_is_shown_not_recommended_and_certifies_nothing(confounded: Evaluation) -> None:
-    words = confounded.diagnostics.detail(Agreement).words
+    reason = confounded.diagnostics.detail(Agreement).finding
     for e in numbers(confounded, "policy", "fqe").values():
         assert e.value is not None
         assert not e.recommended
-        assert e.caution == words
+        assert e.caution == reason
     certificate = confounded.certificate
     assert not certificate.certified
-    assert certificate.withheld == words
-    assert words in certificate.words
+    assert certificate.withheld == reason.words
+    assert reason.words in certificate.words
     assert certificate.gain is certificate.budgets[0].bound is None
     assert confounded.verdict.kind is VerdictKind.REFUSED
-    assert certificate.reason is not None
-    assert certificate.reason.kind is ReasonKind.CONTRADICTED
-    assert words in confounded.verdict.words
+    assert certificate.reason == reason
+    assert reason.kind is ReasonKind.CONTRADICTED
+    assert reason.words in confounded.verdict.words
     for row in confounded.segments:
         assert not row.recommended
-        assert row.caution == words
+        assert row.caution == reason
     assert not any(d.recommended for d in confounded.differences if d.estimator == "fqe")
     assert any(d.recommended for d in confounded.differences if d.estimator == "dr")
 
@@ -117,12 +117,11 @@ def test_days_that_differ_are_seen_where_the_old_policy_is_not_given_back(tmp_pa
     found = evaluated(tmp_path, columns, 'propensity = "p"', [0, 1.0, 0])
     check = found.diagnostics.detail(Reproduction)
     assert not check.ok
-    assert "is fitted as" in check.words
-    assert found.certificate.withheld == check.words
+    assert check.finding.kind is ReasonKind.REPRODUCTION
     assert found.verdict.kind is VerdictKind.REFUSED
-    assert found.certificate.reason is not None
-    assert found.certificate.reason.kind is ReasonKind.REPRODUCTION
-    assert {e.caution for e in numbers(found, "old", "fqe").values()} == {check.words}
+    assert found.certificate.reason == check.refused == check.finding
+    assert found.certificate.withheld == check.words
+    assert {e.caution for e in numbers(found, "old", "fqe").values()} == {check.finding}
     one = numbers(found, "policy", "dr")["reward@1"]  # which takes no day for another
     assert one.recommended
     assert abs(one.value - 0.9) < 3.5 * one.std_error
@@ -147,7 +146,7 @@ def test_a_behaviour_model_that_does_not_fit_is_told_and_weights_are_not_relied_
     assert not told.ok
     assert "segment" in told.words
     assert "does not fit" in told.words
-    given, said = 0, set[str | None]()
+    given, said = 0, set[Reason | None]()
     for name in ("dr", "mis", "snpdis", "pdis"):
         for e in numbers(by_city, "policy", name).values():
             assert e.withheld or e.caution
@@ -155,8 +154,9 @@ def test_a_behaviour_model_that_does_not_fit_is_told_and_weights_are_not_relied_
             said.add(e.caution)
             given += e.value is not None
     assert given > 8
-    assert "the behaviour model does not fit the log" in said
-    assert by_city.diagnostics.detail(Agreement).words == "not checked: the behaviour model does not fit the log"
+    misfit = Reason(ReasonKind.MISFIT)
+    assert misfit in said
+    assert by_city.diagnostics.detail(Agreement).finding == Reason(ReasonKind.NOT_COMPARED, {"found": misfit})
     assert by_city.diagnostics.detail(Agreement).ok
 
 
@@ -166,7 +166,8 @@ def test_the_old_policy_needs_no_propensities_and_is_not_doubted_with_the_model(
             assert e.withheld or e.recommended, (name, e)
     for e in numbers(by_city, "policy", "fqe").values():  # it is not the model that speaks against these
         assert e.caution is not None
-        assert "column 'city'" in e.caution
+        assert e.caution.kind is ReasonKind.BALANCE
+        assert "column 'city'" in e.caution.words
     assert by_city.diagnostics.detail(BalanceCheck).ok is False  # the action of the days before tells the city
     assert not by_city.certificate.certified
 

@@ -25,7 +25,7 @@ SURE = Certificate(
     gain_likely=0.15,
 )
 BROKEN = Reason(ReasonKind.LIMIT)
-REFUSED = Reason(ReasonKind.REPRODUCTION, {"found": "a check was not passed"})
+REFUSED = Reason(ReasonKind.REPRODUCTION, {"target": "reward@7", "fitted": 1.0, "observed": 2.0})
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import outlay
+from outlay.core.reasons import ReasonKind
 from outlay.evaluating.verdict import VerdictKind
 
 USERS, DAYS = 4000, 7
@@ -67,7 +68,7 @@ def test_a_gain_that_evaluate_does_not_bound_is_not_bounded_by_the_curve(run: ou
     found = outlay.evaluate(run)
     gain = next(d for d in found.differences if (d.against, d.estimator, d.target) == ("old", "fqe", "reward"))
     assert gain.caution is not None
-    assert "rare outcomes make its error" in gain.caution
+    assert gain.caution.kind is ReasonKind.SKEWED
     assert found.certificate.certified
     assert (found.certificate.gain_bound, found.certificate.gain_most) == (None, None)
     curve = outlay.frontier(run, [0.15], export=tmp_path / "bundle")

@@ -14,6 +14,7 @@ from campaign_files import campaign_file, panel
 from command_line import outlay
 from hidden_worlds import WORLDS
 from outlay.core.errors import CampaignError
+from outlay.core.reasons import Reason, ReasonKind
 from outlay.jobs.check import CheckReport, check
 
 
@@ -325,4 +326,7 @@ def test_an_old_policy_that_looked_at_the_past_is_a_warning(tmp_path: Path) -> N
     assert report.balance.ok is False
     assert report.balance.dependences[0].past == "reward"
     (warning,) = (finding for finding in report.findings if finding.where == "log.propensity")
-    assert "depends on reward on the day before" in warning.message
+    assert report.balance.finding.kind is ReasonKind.DRIVEN_AND
+    assert isinstance(found := report.balance.finding.figures["found"], Reason)
+    assert (found.kind, found.figures["source"]) == (ReasonKind.LOOKED_BACK, "reward on the day before")
+    assert warning.message == f"{report.balance.words}."

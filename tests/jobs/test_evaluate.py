@@ -15,6 +15,7 @@ import pytest
 import outlay
 from conftest import Habit
 from outlay.core.errors import BundleError, FolderError, OutlayError
+from outlay.core.reasons import Reason
 from outlay.core.transitions import CERTIFY, Transitions
 from outlay.evaluating.evaluation import Evaluation
 from outlay.evaluating.verdict import VerdictKind
@@ -61,7 +62,7 @@ def test_estimates_json_has_the_fields_that_are_promised(evaluated: Path) -> Non
             assert e["low"] <= e["value"] <= e["high"]
             assert e["ess"] > 0
         else:
-            assert isinstance(e["withheld"], str)
+            assert Reason(**{key: e["withheld"][key] for key in ("kind", "figures")}).words == e["withheld"]["words"]
             assert e["value"] is e["low"] is e["high"] is None
             assert not e["recommended"]
     assert {e["policy"] for e in found["estimates"]} == {"mixture"}
@@ -89,6 +90,10 @@ def test_importance_sampling_is_shown_and_not_recommended_and_has_no_discounted_
 def test_the_result_the_file_and_the_bundle_say_the_same(run: Path) -> None:
     result = outlay.evaluate(run)
     assert json.loads(json.dumps(result.to_dict())) == read(run)
+    again = Evaluation.read(run)
+    assert again is not None
+    assert again.diagnostics.checks == result.diagnostics.checks  # each with figures of its own type
+    assert again.estimates == result.estimates
     judgement = outlay.load_bundle(run / "bundle").judgement
     assert judgement is not None
     assert judgement.certificate == read(run)["certificate"]

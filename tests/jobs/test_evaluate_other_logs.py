@@ -14,6 +14,7 @@ from test_other_campaigns import untidy
 
 import outlay
 from campaign_files import campaign_file, panel
+from outlay.core.reasons import Reason, ReasonKind
 from outlay.core.transitions import CERTIFY, Transitions
 from outlay.estimators.agreement import Agreement
 from outlay.estimators.markov import MarkovCheck
@@ -120,7 +121,7 @@ def test_a_segment_of_one_user_has_no_number_and_a_reason(tmp_path: Path) -> Non
         assert row.users == 1
         assert row.value is row.low is row.high is None
         assert not row.recommended
-        assert row.withheld == "1 of these users are in it; 30 are needed"
+        assert row.withheld == Reason(ReasonKind.FEW_IN_SEGMENT, {"count": 1, "needed": 30})
     (line,) = [line for line in found.diagnostics.overlap if line.segment == "rare"]
     assert line.choices == 4
     others = [row for row in found.segments if row.segment == "other"]
@@ -132,7 +133,9 @@ def test_few_users_certify_nothing_and_say_so(tmp_path: Path) -> None:
     found = judged(tmp_path, panel(users=20), [0.3, 0.3, 0.4], log=PROPENSITY)
     assert found.certificate.users == 20
     assert not found.certificate.certified
-    assert "30 are needed" in found.verdict.words
+    reason = Reason(ReasonKind.FEW_USERS, {"count": 20, "units": "users", "needed": 30})
+    assert found.certificate.reason == reason
+    assert reason.words in found.verdict.words
 
 
 def test_a_total_that_is_withheld_does_not_forbid_what_is_certified(tmp_path: Path) -> None:
@@ -149,7 +152,8 @@ def test_a_total_that_is_withheld_does_not_forbid_what_is_certified(tmp_path: Pa
     }
     found = judged(tmp_path, columns, [0, 0, 1.0], log=PROPENSITY, discount=0.03)
     fqe = {e.target: e for e in found.estimates if e.estimator == "fqe"}
-    assert "3" in str(fqe["reward@7"].withheld)
+    assert fqe["reward@7"].withheld is not None
+    assert fqe["reward@7"].withheld.figures["action"] == 3.0
     assert fqe["reward"].value == pytest.approx(0.3, abs=0.05)
     assert found.certificate.certified
     assert found.certificate.withheld is None
@@ -166,10 +170,13 @@ def test_what_the_log_cannot_carry_is_the_reason_in_certificate_and_verdict(tmp_
     found = judged(tmp_path, columns, [0, 0, 1.0])
     for e in found.estimates:
         assert e.withheld or e.estimator in ("snpdis", "pdis")
-    reason = found.certificate.withheld
+    reason = found.certificate.reason
     assert reason is not None
-    assert "(most often 3)" in reason
-    assert reason in found.verdict.words
+    assert reason.kind is ReasonKind.UNSUPPORTED
+    assert isinstance(behind := reason.figures["found"], Reason)
+    assert (behind.kind, behind.figures["action"]) == (ReasonKind.HARDLY_GIVEN_MOST, 3.0)
+    assert found.certificate.withheld == reason.words
+    assert reason.words in found.verdict.words
     assert found.verdict.words.endswith(THIN)
     unseen = [line for line in found.diagnostics.overlap if line.unseen]
     assert unseen == []  # level is no segment; by segment every action was given
@@ -212,13 +219,12 @@ def test_users_who_join_later_and_are_others_do_not_refuse_a_log_that_is_right(t
         assert e.std_error is not None
         assert abs(e.value - truth[target]) < 3.5 * e.std_error, (estimator, target)
     (by_day,) = (e for e in found.estimates if (e.estimator, e.target) == ("mis", "reward@6"))
-    assert "of the policy's paths meet states" in str(by_day.withheld), (
-        "no late user has a sixth day, and days are apart"
-    )
+    assert by_day.withheld is not None
+    assert by_day.withheld.kind is ReasonKind.HARDLY_GIVEN, "no late user has a sixth day, and days are apart"
     for e in found.estimates:
         if e.target.endswith("@30"):
             assert e.value is None
-            assert "covers 30 days" in str(e.withheld)
+            assert e.withheld == Reason(ReasonKind.NOT_SHOWN, {"days": 30})
 
 
 def skewed(users: int) -> dict[str, Any]:

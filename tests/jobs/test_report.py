@@ -9,12 +9,17 @@ import shutil
 from pathlib import Path
 
 import pytest
+from pydantic import TypeAdapter
 
 import outlay
 from conftest import Habit
 from outlay.choosing.run import Run
 from outlay.core.errors import FolderError
+from outlay.core.reasons import Reason, ReasonKind
+from outlay.estimators.agreement import Agreement
+from outlay.estimators.behaviour.check import BehaviourCheck
 from outlay.estimators.windowed import Window
+from outlay.evaluating.checks import of_agreement, of_behaviour
 from outlay.evaluating.evaluation import Evaluation
 from outlay.jobs.report import report
 from outlay.pages import evidence_tables, evidence_words, report_words
@@ -126,28 +131,27 @@ def test_a_behaviour_model_is_shown_action_by_action(evaluated: Path, tmp_path: 
     run = shutil.copytree(evaluated, tmp_path / "run")
     written = json.loads((run / "estimates.json").read_text())
     line = {"action": 1.5, "among": "all", "rows": 900, "predicted": 0.0912, "observed": 0.1034, "z": 1.0}
-    checks = written["diagnostics"]["checks"]
-    checks["propensities"] |= {
+    fit = {
+        "rows": 900,
+        "log_loss": 2.0,
+        "constant_log_loss": 2.1,
+        "actions": [line],
+        "worst": line,
+        "comparisons": 1,
+        "least_propensity": 0.05,
+        "least_action": 1.5,
         "ok": False,
-        "words": "It does not fit.",
-        "detail": {
-            "rows": 900,
-            "log_loss": 2.0,
-            "constant_log_loss": 2.1,
-            "actions": [line],
-            "worst": line,
-            "comparisons": 1,
-            "least_propensity": 0.05,
-            "least_action": 1.5,
-            "ok": False,
-            "words": "It does not fit.",
-        },
+        "words": "It does not fit",
     }
-    checks["agreement"] |= {"ok": None}
+    told = written["diagnostics"]["checks"]
+    told["propensities"] = dataclasses.asdict(of_behaviour(TypeAdapter(BehaviourCheck).validate_python(fit)))
+    told["agreement"] = dataclasses.asdict(
+        of_agreement(Agreement(Reason(ReasonKind.NOT_COMPARED, {"found": "misfit"}), ()))
+    )
     (run / "estimates.json").write_text(json.dumps(written))
-    found = results_of(run).evaluated.diagnostics.checks
-    assert (found["propensities"].ok, found["propensities"].words) == (False, "It does not fit.")
-    assert found["agreement"].ok is None, "not checked"
+    checks = results_of(run).evaluated.diagnostics.checks
+    assert (checks["propensities"].ok, checks["propensities"].words) == (False, "It does not fit")
+    assert checks["agreement"].ok is None, "not checked"
     page = render(results_of(run))
     assert re.search(r"1\.5</th><td class=.n.>900</td><td class=.n.>9\.12%</td><td class=.n.>10\.3%", page)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -28,9 +28,9 @@ from outlay.pages.results import RunResults
 
 COUPONS = [1 + i / 2 for i in range(11)]
 VERDICT = "Serve the mixture: it wins 0.2 active a day per user over the old policy and spends 0.2 yuan more."
-NO_PATH = "no user's logged path is the policy's for 7 days"
-FEW = "it rests on the weights of 8 effective users; 100 are needed"
-CLIPPED = "the clip binds for 9.26% of the weights, which biases it"
+NO_PATH = Reason(ReasonKind.NO_PATH_SO_LONG, {"days": 7})
+FEW = Reason(ReasonKind.FEW_EFFECTIVE, {"count": 8.0, "needed": 100.0})
+CLIPPED = Reason(ReasonKind.CLIPPED, {"share": 0.0926})
 NETWORK = 29_419  # parameters of one policy
 BUDGETS: list[dict[str, Any]] = [
     {"name": "coupon_cost", "cost": "coupon_cost", "at_most": 2.0},
@@ -157,7 +157,7 @@ def _members(candidates: tuple[CandidateRecord, ...], steps: list[int]) -> list[
 def _evaluation(budgets: int) -> Evaluation:
     names = ("reward", *(str(budget["name"]) for budget in BUDGETS[:budgets]))
     mine = _estimates("mixture", 0.0, names)
-    against = [PairedDifference(against=name, **asdict(e)) for name in ("old", "against") for e in mine]
+    against = [PairedDifference(against=name, **e.as_fields()) for name in ("old", "against") for e in mine]
     return Evaluation(
         grade="certified",
         subject="mixture",
@@ -231,13 +231,13 @@ def _segments(names: tuple[str, ...]) -> tuple[SegmentEstimate, ...]:
     limits = {"coupon_cost": 2.0, "reach": 0.52}
     for segment, users, gain in (("inactive", 12_000, 0.344), ("active", 17_990, -0.047), ("new", 10, None)):
         for target, old in (("reward@7", 4.7), *((name, limits[name]) for name in names[1:])):
-            few = f"{users} users are in it"
+            few = Reason(ReasonKind.FEW_IN_SEGMENT, {"count": users, "needed": 30})
             values = {} if gain is None else {"old": old, "mixture": old + gain, "gain": gain}
             for policy in ("old", "mixture", "gain"):
                 e = Estimate(policy=policy, estimator="fqe", target=target, value=None, withheld=few)
                 if policy in values:
                     e = _estimate(policy, "fqe", target, values[policy], 0.095, recommended=True)
-                made.append(SegmentEstimate(segment=segment, users=users, **asdict(e)))
+                made.append(SegmentEstimate(segment=segment, users=users, **e.as_fields()))
     return tuple(made)
 
 
@@ -294,12 +294,10 @@ def _diagnostics() -> Diagnostics:
                     least_propensity=0.08,
                     least_action=1.0,
                     ok=True,
-                    words="The model of the old policy fits 70,000 rows with a choice.",
+                    words="The model of the old policy fits 70,000 rows with a choice",
                 )
             ),
-            "reproduction": of_state(
-                Reproduction(True, "the estimator gives the old policy's observed totals back", ("reward@1",))
-            ),
+            "reproduction": of_state(Reproduction(Reason(ReasonKind.REPRODUCED), ("reward@1",))),
             "state": of_state(
                 MarkovCheck.of([PastDependence("reward", "action", "last day", 0.004, 0.003)], history=False)
             ),
@@ -308,7 +306,7 @@ def _diagnostics() -> Diagnostics:
             ),
             "agreement": of_agreement(
                 agreement.Agreement(
-                    Reason(ReasonKind.AGREES, {"count": 10, "share": "4 of them assume less"}),
+                    Reason(ReasonKind.AGREES, {"count": 10, "less": 4}),
                     (agreement.EstimatorDifference("mis", "reward@1", 0.001, 0.002, 0.008),),
                 )
             ),
@@ -353,7 +351,7 @@ def _estimate(
     *,
     ess: float = 30_000.0,
     recommended: bool = False,
-    caution: str | None = None,
+    caution: Reason | None = None,
 ) -> Estimate:
     return Estimate(
         policy=policy,

@@ -8,6 +8,7 @@ import pytest
 from report_examples import BUDGETS, CLIPPED, FEW, NO_PATH, campaign, certified, evaluated, example, run
 
 from outlay.core.estimate import Estimate
+from outlay.core.reasons import Reason, ReasonKind
 from outlay.evaluating.finding import Finding
 from outlay.pages import evidence_charts, evidence_tables, evidence_words
 
@@ -81,7 +82,13 @@ def test_every_reason_is_said_once_with_all_that_it_is_about() -> None:
 
 def test_a_reason_for_some_quantities_names_them() -> None:
     estimates = [
-        Estimate(policy="mixture", estimator="fqe", target=target, value=1.0, caution="it is doubted")
+        Estimate(
+            policy="mixture",
+            estimator="fqe",
+            target=target,
+            value=1.0,
+            caution=Reason(ReasonKind.DOUBTED, {"found": "it is doubted"}),
+        )
         for target in ("reward", "reward@7")
     ]
     assert evidence_words.reasons(evaluated(example(), estimates=tuple(estimates))) == [
@@ -123,7 +130,7 @@ def test_an_estimator_without_a_number_has_its_place_in_the_figure() -> None:
         else [row for layer in spec["layer"] for row in layer.get("data", spec.get("data", {}))["values"]]
     )
     absent = {row["name"]: (row["label"], row["why"]) for row in rows if row.get("value") is None and "name" in row}
-    assert absent == {"dr": ("no number", NO_PATH), "snpdis": ("no number", NO_PATH)}
+    assert absent == {"dr": ("no number", NO_PATH.words), "snpdis": ("no number", NO_PATH.words)}
 
 
 @pytest.mark.parametrize(

@@ -119,7 +119,7 @@ def test_the_page_asks_for_nothing_from_outside_and_stays_near_a_megabyte() -> N
 
 def test_names_from_files_are_escaped_everywhere() -> None:
     budget = {"name": NASTY, "cost": "c", "at_most": 2.0}
-    example_one = example().evaluated
+    example_one, doubted = example().evaluated, Reason(ReasonKind.DOUBTED, {"found": NASTY})
     line = dataclasses.replace(example_one.certificate.budgets[0], budget=NASTY)
     evaluation = dataclasses.replace(
         example_one,
@@ -127,7 +127,7 @@ def test_names_from_files_are_escaped_everywhere() -> None:
         policies=dict.fromkeys(example_one.policies, NASTY),
         notes=dict.fromkeys(example_one.policies, NASTY),
         estimates=tuple(
-            dataclasses.replace(e, target=e.target.replace("coupon_cost", NASTY), caution=NASTY, recommended=False)
+            dataclasses.replace(e, target=e.target.replace("coupon_cost", NASTY), caution=doubted, recommended=False)
             for e in example_one.estimates
         ),
         segments=tuple(dataclasses.replace(e, segment=NASTY) for e in example_one.segments[:3]),
@@ -208,9 +208,9 @@ def test_the_estimators_their_doubts_and_the_checks_stand_on_the_page() -> None:
     said = (
         "fitted Q evaluation",
         "marginalised importance sampling",
-        FEW,
-        CLIPPED,
-        NO_PATH,
+        FEW.words,
+        CLIPPED.words,
+        NO_PATH.words,
         "Every check was passed",
         "What it brings beyond second (lp)",
         "The model of the old policy fits",

@@ -36,6 +36,7 @@ from outlay.choosing.shrinkage import shrunk
 from outlay.core.arrays import NetworkArrays, ResponseArrays, preferring_network
 from outlay.core.bodies import Trees
 from outlay.core.campaign import Campaign
+from outlay.core.reasons import Reason, ReasonKind
 from outlay.core.transitions import SELECT, Transitions
 from outlay.estimators.fitted import Fitted
 from outlay.estimators.reach import Reach, largest
@@ -163,7 +164,7 @@ class MeasuredPolicy:
     decisions: Vector
     fitted: Fitted
     certifying: Fitted
-    withheld: str | None
+    withheld: Reason | None
     reach: Reach
     objective: float
     objective_influence: Vector
@@ -367,7 +368,7 @@ def _measured(
     value, objective_influence = chosen_by(fitted, campaign)
     reason = missing(certifying, campaign) or missing(fitted, campaign)
     if reason is None and not np.isfinite([*values, value]).all():
-        reason = "it could not be measured"
+        reason = Reason(ReasonKind.NOT_MEASURED)
     return MeasuredPolicy(
         policy,
         values,

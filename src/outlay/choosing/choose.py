@@ -11,7 +11,6 @@ of the learner whose effects are known to be better; where nothing tells the lea
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -22,6 +21,7 @@ from outlay.choosing.candidates import CandidatePolicy, MeasuredPolicy, RunConte
 from outlay.choosing.measure import Measure
 from outlay.core.campaign import Campaign
 from outlay.core.errors import InfeasibleError
+from outlay.core.reasons import ReasonKind
 from outlay.core.transitions import SELECT
 from outlay.estimators.certificate import margins
 from outlay.estimators.units import coordinates, decisions
@@ -384,9 +384,10 @@ def _infeasible(
 
 def _why_not(measured: list[MeasuredPolicy]) -> str:
     """Why none could be measured; reasons that differ in their figures alone are given once."""
-    alike: dict[str, list[MeasuredPolicy]] = {}
+    alike: dict[ReasonKind, list[MeasuredPolicy]] = {}
     for each in measured:
-        alike.setdefault(re.sub(r"\d+(\.\d+)?", "#", each.withheld or ""), []).append(each)
+        assert each.withheld is not None
+        alike.setdefault(each.withheld.kind, []).append(each)
     words = []
     for same in alike.values():
         nearest = min(same, key=lambda each: float(each.certifying.unsupported.max()))

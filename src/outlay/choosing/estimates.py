@@ -17,6 +17,7 @@ from outlay.choosing.evaluated_policy import EvaluatedPolicy
 from outlay.choosing.measure import Measure, Part
 from outlay.core.campaign import Campaign
 from outlay.core.estimate import Estimate
+from outlay.core.reasons import Reason, ReasonKind
 from outlay.core.target import Target
 from outlay.estimators import fitted
 from outlay.estimators.importance import few_users, mean_ratio, off_one, row_ratios
@@ -28,9 +29,8 @@ from outlay.estimators.weaker import Second, hull
 from outlay.estimators.windowed import room
 
 EXTRAPOLATED = 0.6  # share of the users' weight whose values may be extrapolated beyond what the log shows
-UNSEEN = "it is the same for all of these users but not in the whole log, so ±0 does not measure its error"
 
-Cautions = Sequence[str | None]
+Cautions = Sequence[Reason | None]
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ class PolicyEstimates:
     cautions: dict[str, Cautions]
     steps: Joint | None = None
     by_day: bool = False
-    vague: str | None = None
+    vague: Reason | None = None
     second: Joint | None = None
 
     @property
@@ -65,7 +65,7 @@ class PolicyEstimates:
         assert isinstance(whole, fitted.Fitted)
         return whole
 
-    def with_caution(self, estimator: str, reason: str | None) -> PolicyEstimates:
+    def with_caution(self, estimator: str, reason: Reason | None) -> PolicyEstimates:
         """Return the same estimates with a caution for all numbers of an estimator that have none of their own."""
         if reason is None or estimator not in self.cautions:
             return self
@@ -173,20 +173,17 @@ def estimate_policy(
     return PolicyEstimates(policy, joints, cautions, steps, measure.sequential, vague, second)
 
 
-def extrapolates(whole: fitted.Fitted) -> str | None:
+def extrapolates(whole: fitted.Fitted) -> Reason | None:
     """Return why a fitted value rests on states far beyond what the log shows, or None; for values day by day."""
     far = float(np.where([why is None for why in whole.withheld], whole.unsupported, 0.0).max(initial=0.0))
     if far <= EXTRAPOLATED:
         return None
-    return (
-        "it leads users to states that hardly any user of the log is in, so the values of its later days are "
-        f"extrapolated beyond the log (for {far:.0%} of the users' weight; at most {EXTRAPOLATED:.0%} may be)"
-    )
+    return Reason(ReasonKind.EXTRAPOLATED, {"share": far, "most": EXTRAPOLATED})
 
 
 def too_few_follow(
     measure: Measure, policy: EvaluatedPolicy, propensity: NDArray[np.float64], fitted: Joint
-) -> str | None:
+) -> Reason | None:
     """Return why the log's decisions cannot confirm a policy's value: wrong propensities, or few that follow it.
 
     None if they can, and always for the log's own policy.
@@ -244,7 +241,7 @@ def _corrected(
     return corrected(fitted, combine(parts, policy.weights))
 
 
-def gain_doubt(new: Joint, old: Joint, target: str, cautions: Sequence[str | None]) -> str | None:
+def gain_doubt(new: Joint, old: Joint, target: str, cautions: Cautions) -> Reason | None:
     """Return why no bound of a gain is to be relied on, or None: a verdict must not be surer than its table.
 
     A gain is relied on where both estimates and their difference are; a mixture of the curve and a policy that is
@@ -260,11 +257,11 @@ def gain_doubt(new: Joint, old: Joint, target: str, cautions: Sequence[str | Non
     return next((doubt for doubt in (*cautions, *own) if doubt is not None), None)
 
 
-def unseen(joint: Joint, names: Sequence[str], varies: NDArray[np.bool_]) -> list[str | None]:
+def unseen(joint: Joint, names: Sequence[str], varies: NDArray[np.bool_]) -> list[Reason | None]:
     """Return `[T]` why ±0 is no measure of the error: only other users of the log had such events; None if it is."""
     happens = {name for name, differs in zip(names, varies, strict=True) if differs}
     known = zip(joint.targets, joint.std_error, joint.withheld, strict=True)
     return [
-        UNSEEN if error == 0 and why is None and Target.parse(target).name in happens else None
+        Reason(ReasonKind.UNVARYING) if error == 0 and why is None and Target.parse(target).name in happens else None
         for target, error, why in known
     ]

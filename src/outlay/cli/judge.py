@@ -11,6 +11,7 @@ import typer
 from outlay.cli.console import Json, Quiet, Threads, print_json, progress, stdout, table, use_threads
 from outlay.core.campaign import Campaign
 from outlay.core.estimate import Estimate
+from outlay.core.reasons import Reason
 from outlay.core.target import Target
 from outlay.core.wording import HasInterval, exact
 
@@ -162,16 +163,16 @@ def _words(text: str, campaign: Campaign, window: int | None) -> str:
 def _reasons(estimates: Sequence[Estimate]) -> None:
     """Say why numbers are not given or not to be relied on: a reason for each estimator."""
     for mark, meaning in ((NOT_RELIED_ON, "not to be relied on"), ("–", "not given")):
-        reasons: dict[str, list[str]] = {}
+        reasons: dict[str, list[Reason]] = {}
         for e in estimates:
             if reason := e.caution if mark == NOT_RELIED_ON else e.withheld:
                 reasons.setdefault(e.estimator, []).append(reason)
         alike: dict[str, list[str]] = {}
-        for name, texts in reasons.items():
-            others = len(set(texts)) - 1
-            alike.setdefault(f"{texts[0]}{f' ({others} more in --json)' if others else ''}", []).append(name)
-        for reason, names in alike.items():
-            _say(f"  {mark} {meaning}: {', '.join(names)}: {reason}")
+        for name, own in reasons.items():
+            others = len(set(own)) - 1
+            alike.setdefault(f"{own[0]}{f' ({others} more in --json)' if others else ''}", []).append(name)
+        for words, names in alike.items():
+            _say(f"  {mark} {meaning}: {', '.join(names)}: {words}")
 
 
 def _segments(result: Evaluation, campaign: Campaign) -> None:

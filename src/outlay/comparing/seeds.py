@@ -31,6 +31,7 @@ from outlay.core.campaign import Campaign
 from outlay.core.files import kind_of, new_folder, write_manifest
 from outlay.core.parallel import in_processes
 from outlay.core.progress import Progress, silent, within
+from outlay.core.reasons import Reason
 from outlay.core.transitions import CERTIFY, Transitions
 from outlay.estimators.clusters import Clusters
 from outlay.estimators.fitted import Fitted
@@ -66,7 +67,7 @@ class KeptOutcome:
     course: list[tuple[int, int]]
     original: list[tuple[int, int]]
     targets: tuple[str, ...] | None = None  # None where it was refused
-    withheld: tuple[str | None, ...] = ()
+    withheld: tuple[Reason | None, ...] = ()
     truth: dict[str, float] | None = None
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from typing import Any
+
+from outlay.core.reasons import Reason
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,8 +35,12 @@ class Estimate:
     std_error: float | None = None
     ess: float | None = None
     recommended: bool = False
-    withheld: str | None = None
-    caution: str | None = None
+    withheld: Reason | None = None
+    caution: Reason | None = None
+
+    def as_fields(self) -> dict[str, Any]:
+        """The fields by name, for an estimate that has more of them."""
+        return {each.name: getattr(self, each.name) for each in fields(self)}
 
     def to_dict(self) -> dict[str, Any]:
         """The fields, for JSON."""

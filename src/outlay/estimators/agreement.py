@@ -100,9 +100,9 @@ class Agreement:
 
 def agree(
     fitted: Joint,
-    others: Mapping[str, tuple[Joint, Sequence[str | None]]],
+    others: Mapping[str, tuple[Joint, Sequence[Reason | None]]],
     steps: Joint | None = None,
-    vague: str | None = None,
+    vague: Reason | None = None,
     *,
     assume_less: Sequence[str] = (),
     old: Mapping[str, Joint] | None = None,
@@ -145,14 +145,13 @@ def agree(
     if not beyond and vague is not None:
         return Agreement(Reason(ReasonKind.NOT_CHECKED, {"found": vague}), tuple(differences))
     if not differences:
-        return Agreement(Reason(ReasonKind.NOT_COMPARED, {"found": "no other estimate can be relied on"}), ())
+        return Agreement(Reason(ReasonKind.NOT_COMPARED, {"found": Reason(ReasonKind.NO_OTHER)}), ())
     if not beyond:
         less = sum(d.estimator in assume_less for d in differences)
-        share = f"{less} of them assume less" if less else "none of them assumes less"
-        return Agreement(Reason(ReasonKind.AGREES, {"count": len(differences), "share": share}), tuple(differences))
+        return Agreement(Reason(ReasonKind.AGREES, {"count": len(differences), "less": less}), tuple(differences))
     worst = max(beyond, key=lambda d: abs(d.difference) / max(d.tolerance, 1e-300))
     its = float(fitted.value[fitted.column(worst.target)])
-    figures: dict[str, str | int | float] = {
+    figures: dict[str, str | int | float | Reason] = {
         "estimator": worst.estimator,
         "target": worst.target,
         "other": its + worst.difference,
@@ -190,20 +189,17 @@ def _by_steps(fitted: Joint, steps: Joint) -> list[EstimatorDifference]:
     return differences
 
 
-def _vague(fitted: Joint, steps: Joint, found: Sequence[EstimatorDifference]) -> str | None:
+def _vague(fitted: Joint, steps: Joint, found: Sequence[EstimatorDifference]) -> Reason | None:
     """Return why single steps could not object to the fitted totals, or None."""
     if not found:
-        return "no total could be compared with single steps"
+        return Reason(ReasonKind.NO_STEPS)
     if few := few_users(float(steps.ess.min())):
-        return f"few steps of the log follow the policy: {few}"
+        return Reason(ReasonKind.FEW_STEPS, {"found": few})
     own = dict(zip(fitted.targets, fitted.std_error, strict=True))
     size = {d.target: abs(float(fitted.value[fitted.column(d.target)])) for d in found}
     allowed = {d.target: max(PRECISE * size[d.target], AS_PRECISE * float(own[d.target])) for d in found}
     worst = max(found, key=lambda d: d.std_error / max(allowed[d.target], 1e-300))
     if worst.std_error <= allowed[worst.target]:
         return None
-    own_error = own[worst.target]
-    return (
-        f"the log rarely did what the policy does in the same states. By the propensities {worst.target} has a "
-        f"standard error of {worst.std_error:.2g}, but the fitted evaluation claims {own_error:.2g}: it extrapolates"
-    )
+    claimed = float(own[worst.target])
+    return Reason(ReasonKind.IMPRECISE, {"target": worst.target, "error": worst.std_error, "claimed": claimed})

@@ -31,14 +31,13 @@ covariates are textbook.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
 
 from outlay.core.reasons import Reason, ReasonKind
 from outlay.estimators.markov import (
-    UNTESTED,
     PastDependence,
     dependences,
     past_of,
@@ -66,19 +65,27 @@ class BalanceCheck:
     """Whether actions are unrelated to the past, given the state.
 
     Attributes:
-        ok: whether nothing speaks against it; None where it could not be tested.
-        words: what was found, without a full stop.
+        finding: `BALANCED`; `MISSTATED` or `LOOKED_BACK`, with the strongest dependence; `DRIVEN` where a column of the
+            log that is no feature goes with the action, `DRIVEN_AND` one of the two besides; `NOT_TESTED` or
+            `NOT_ALL_GIVEN`.
         way_out: what to do where they are related.
         dependences: all that were tested, those that matter first.
-        driven: whether a column of the log that is no feature goes with the action, so that differences between
-            actions mix what they do with whom they were given to.
+        driven: whether differences between actions mix what they do with whom they were given to.
+        ok: whether nothing speaks against it; None where it could not be tested.
+        words: what was found, without a full stop.
     """
 
-    ok: bool | None
-    words: str
+    finding: Reason
     way_out: str
     dependences: tuple[PastDependence, ...]
-    driven: bool = False
+    driven: bool
+    ok: bool | None = field(init=False)
+    words: str = field(init=False)
+
+    def __post_init__(self) -> None:
+        tested = self.finding.kind not in (ReasonKind.NOT_TESTED, ReasonKind.NOT_ALL_GIVEN)
+        object.__setattr__(self, "ok", self.finding.kind is ReasonKind.BALANCED if tested else None)
+        object.__setattr__(self, "words", self.finding.words)
 
     @classmethod
     def of(cls, found: Sequence[PastDependence], logged: bool) -> BalanceCheck:
@@ -86,24 +93,20 @@ class BalanceCheck:
         way_out = LOGGED if logged else ESTIMATED
         ordered = strongest_first(found)
         if not ordered or not ordered[0].matters:
-            words = "given the state, the action does not depend on what users did on the days before"
-            return cls(True, words, way_out, ordered)
+            return cls(Reason(ReasonKind.BALANCED), way_out, ordered, driven=False)
         worst = ordered[0]
         what = "the amount given" if worst.outcome == "action" else "whether an incentive is given"
-        found_words = f"{what} depends on {worst.source} ({worst.size})"
-        cause = (
-            "log.propensity is not the probability with which actions were drawn: weighted by it and given the state, "
-            if logged
-            else "the old policy looked at something of the past that is not in the features: given the state, "
+        kind = ReasonKind.MISSTATED if logged else ReasonKind.LOOKED_BACK
+        return cls(
+            Reason(kind, {"outcome": what, "source": worst.source, **worst.size}), way_out, ordered, driven=False
         )
-        return cls(False, cause + found_words, way_out, ordered)
 
     @property
     def refused(self) -> Reason | None:
         """Why nothing is certified, or None."""
         if self.ok is not False:
             return None
-        return Reason(ReasonKind.BALANCE, {"found": self.words, "way_out": self.way_out})
+        return Reason(ReasonKind.BALANCE, {"found": self.finding, "way_out": self.way_out})
 
 
 def balance_check(
@@ -124,10 +127,11 @@ def balance_check(
     driven = panel.data.manifest.assignment
     if driven is None or not driven.drivers:
         return found
-    words, way_out = driven.words, driven.way_out
+    finding, way_out = Reason(ReasonKind.DRIVEN, {"drivers": driven.words}), driven.way_out
     if found.ok is False:
-        words, way_out = f"{words}; {found.words}", f"{way_out}. {found.way_out}"
-    return BalanceCheck(False, words, way_out, found.dependences, driven=True)
+        finding = Reason(ReasonKind.DRIVEN_AND, {"drivers": driven.words, "found": found.finding})
+        way_out = f"{way_out}. {found.way_out}"
+    return BalanceCheck(finding, way_out, found.dependences, driven=True)
 
 
 def _by_past(
@@ -142,13 +146,12 @@ def _by_past(
     rows = rows_with_a_past(panel)
     unit = panel.user if panel.clusters is None else panel.clusters.index[panel.user]
     if too_few(panel.user[rows], unit[rows]):
-        return BalanceCheck(None, UNTESTED, way_out, ())
+        return BalanceCheck(Reason(ReasonKind.NOT_TESTED), way_out, (), driven=False)
     allowed = panel.data.allowed(panel.rows[rows])
     inverse, count = 1 / propensity[rows], allowed.sum(axis=1)
     off, error = float(inverse.mean() - count.mean()), float(inverse.std() / np.sqrt(len(rows)))
     if logged and abs(off) > MATTERS * count.mean() + BY_CHANCE * error:
-        words = "not tested: in some states the old policy never gave some of the actions that are allowed"
-        return BalanceCheck(None, words, way_out, ())
+        return BalanceCheck(Reason(ReasonKind.NOT_ALL_GIVEN), way_out, (), driven=False)
     amount = panel.data.actions
     h = np.column_stack([amount, amount > amount.min()])
     y = (h[panel.action[rows]] - (allowed @ h) / count[:, None]) * inverse[:, None]

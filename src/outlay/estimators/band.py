@@ -90,7 +90,7 @@ class Band:
     window: int | None = None
     allowances: Allowances = field(default_factory=dict)
     unbelieved: tuple[int, ...] = ()
-    doubts: tuple[str | None, ...] = ()
+    doubts: tuple[Reason | None, ...] = ()
     second: Family | None = None
 
     @classmethod
@@ -105,7 +105,7 @@ class Band:
         window: int | None = None,
         allowances: Allowances | None = None,
         unbelieved: tuple[int, ...] = (),
-        doubts: Sequence[str | None] = (),
+        doubts: Sequence[Reason | None] = (),
         second: Points | None = None,
     ) -> Band:
         """Return the bounds, with their factors computed.
@@ -216,7 +216,7 @@ class Band:
         used = np.flatnonzero(weights)
         part, share, confidence = self.points.only(used), weights[used], campaign.train.confidence
         reason = next((each for each in self._against(used) if each.withholds), None)
-        words, doubted = None if reason is None else reason.words, reason is not None and _doubts(reason)
+        doubted = reason is not None and _doubts(reason)
         value, error = part.shown(share, campaign)
         low, high = interval(value, error, confidence, self.points.freedom)
         if self.second is not None:
@@ -225,7 +225,11 @@ class Band:
         found = []
         for t, target in enumerate((objective(campaign), *(budget.name for budget in campaign.budgets))):
             estimate = Estimate(
-                policy=policy, estimator="fqe", target=target, value=None, withheld=words or "it could not be measured"
+                policy=policy,
+                estimator="fqe",
+                target=target,
+                value=None,
+                withheld=reason or Reason(ReasonKind.NOT_MEASURED),
             )
             if np.isfinite(value[t]):
                 estimate = Estimate(
@@ -237,7 +241,7 @@ class Band:
                     high=float(high[t]),
                     std_error=float(error[t]),
                     recommended=not doubted,
-                    caution=words if doubted else None,
+                    caution=reason if doubted else None,
                 )
             found.append(allow(self.allowances, estimate, confidence))
         return found

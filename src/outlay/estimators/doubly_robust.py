@@ -46,11 +46,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from outlay.core.reasons import Reason, ReasonKind
 from outlay.core.target import Target
 from outlay.estimators.basis import Array, Basis
 from outlay.estimators.clusters import by_cluster
 from outlay.estimators.fitted import LEAST_ROWS, SUPPORT, Sample
-from outlay.estimators.importance import NO_PROPENSITIES, few_users, row_ratios
+from outlay.estimators.importance import few_users, row_ratios
 from outlay.estimators.joint import Joint, certain, joined, withheld
 from outlay.estimators.panel import Index, Panel
 from outlay.estimators.path_sums import FoldValues, WeightedPaths
@@ -79,11 +80,11 @@ class Robust(Joint):
         share: NDArray[np.float64] = np.divide(self.mass.max(axis=0), total, out=np.zeros_like(total), where=total > 0)
         return share
 
-    def cautions(self) -> list[str | None]:
+    def cautions(self) -> list[Reason | None]:
         """Return `[T]` why not to rely on a number, or None: few users, or one with too much of the weight."""
         return [
             few_users(ess)
-            or (f"one user has {tail:.1%} of the weight; at most {MOST:.0%} may" if tail > MOST else None)
+            or (Reason(ReasonKind.HEAVY_USER, {"share": float(tail), "most": MOST}) if tail > MOST else None)
             for ess, tail in zip(self.ess, self.tail, strict=True)
         ]
 
@@ -148,7 +149,7 @@ class DoublyRobust:
             *(WeightedPaths.total(panel, k, first, members) for k in horizons),
         ]
         if ratio is None:
-            return self._joined([self._withheld(part, NO_PROPENSITIES) for part in paths], members)
+            return self._joined([self._withheld(part, Reason(ReasonKind.NO_PROPENSITIES)) for part in paths], members)
         moves = PolicyMoves.of(panel, self._whole.log, target)
         (seen,) = self._whole.stages(moves, (1,), least_rows=1)
         needs = [self._never_given(part, seen) for part in paths]
@@ -245,13 +246,14 @@ class DoublyRobust:
         need.arrive(seen, np.bincount(moves.point[part.rows], weight, moves.num_points).astype(np.float64))
         return need
 
-    def _result(self, part: WeightedPaths, sums: Array, reason: str | None, need: Need, errors: Array) -> Robust:
+    def _result(self, part: WeightedPaths, sums: Array, reason: Reason | None, need: Need, errors: Array) -> Robust:
         """The value from the sums `[U, T]` of each user and the error of the closing values `[U, T]`."""
         if not part.covered:
-            reason = "there is no user" if part.days is None else f"no user's window covers {part.days} days"
+            nobody = Reason(ReasonKind.NOBODY)
+            reason = nobody if part.days is None else Reason(ReasonKind.NOT_SHOWN, {"days": part.days})
         elif not part.mass.any():
-            span = "" if part.days is None else f" for {part.days} days"
-            reason = f"no user's logged path is the policy's{span}"
+            none = Reason(ReasonKind.NO_PATH)
+            reason = none if part.days is None else Reason(ReasonKind.NO_PATH_SO_LONG, {"days": part.days})
         reason = reason or need.reason(self.support)
         if reason is not None:
             return self._withheld(part, reason)
@@ -265,7 +267,7 @@ class DoublyRobust:
             withheld=(None,) * len(value),
         )
 
-    def _withheld(self, part: WeightedPaths, reason: str) -> Robust:
+    def _withheld(self, part: WeightedPaths, reason: Reason) -> Robust:
         return Robust(**withheld(self._names(part), self.panel.num_users, reason))
 
     def _joined(self, parts: list[Robust], members: NDArray[np.bool_]) -> Robust:

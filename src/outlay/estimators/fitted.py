@@ -33,6 +33,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from outlay.core.reasons import Reason, ReasonKind
 from outlay.core.target import Target
 from outlay.estimators.basis import Array, Basis
 from outlay.estimators.joint import Joint, certain, joined, withheld
@@ -44,8 +45,6 @@ from outlay.estimators.windowed import over_window
 SUPPORT = 0.01  # of a policy's paths: as many may meet thin pairs, and a number is still given
 LEAST_ROWS = 2  # behind a state and action: with fewer the pair is thin
 IMPOSSIBLE = 0.1  # how far, in ranges of the outcome, a value may lie beyond what outcomes can add up to
-UNSTABLE = "the fitted value lies outside what the outcomes can add up to: the system is unstable"
-NOTHING_FOLLOWS = "no row has a next row or a terminal end, so the log does not show what follows a decision"
 
 
 @dataclass(frozen=True)
@@ -186,7 +185,7 @@ def sure(target: str, value: float, panel: Panel) -> Fitted:
 def not_shown(targets: Sequence[str], panel: Panel, days: int) -> Fitted:
     """Totals of this many days, which the log shows for nobody, so that they would come from the model alone."""
     return Fitted(
-        **withheld(tuple(targets), panel.num_users, f"no user's window covers {days} days"),
+        **withheld(tuple(targets), panel.num_users, Reason(ReasonKind.NOT_SHOWN, {"days": days})),
         unsupported=np.ones(len(targets)),
         daily=np.empty((0, len(panel.names))),
     )
@@ -325,7 +324,7 @@ class Evaluator:
         users, user, of = self.panel.num_users, self.panel.user, moves.cells.of
         value, need = share @ first, back.needs[k]
         errors = self.sample.errors(moves, back, k)
-        shared = need.reason(self.support) if reg.usable.any() else NOTHING_FOLLOWS
+        shared = need.reason(self.support) if reg.usable.any() else Reason(ReasonKind.NOTHING_FOLLOWS)
         whole = Fitted(
             targets=names,
             value=value,
@@ -336,7 +335,7 @@ class Evaluator:
             daily=np.empty((0, len(self.panel.names))),
         )
         fits = self.sample.possible(value, rows_at_most)
-        return whole.without([shared or (None if ok else UNSTABLE) for ok in fits])
+        return whole.without([shared or (None if ok else Reason(ReasonKind.UNSTABLE)) for ok in fits])
 
 
 def _share(members: NDArray[np.bool_]) -> Array:

@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from outlay.core.errors import LogError
+from outlay.core.reasons import Reason, ReasonKind
 from outlay.core.target import Target
 from outlay.estimators.clusters import by_cluster
 from outlay.estimators.joint import Joint, joined, withheld
@@ -30,7 +31,6 @@ from outlay.ops.intervals import ratio as quotient
 CLIP = 20.0
 ROUNDING = 1e-6  # propensities are logged as float32
 LEAST_ESS = 100.0  # users: below it the normal interval of heavy-tailed weights is not trusted
-NO_PROPENSITIES = "the log has no propensities"
 
 Kind = Literal["plain", "self-normalised"]
 
@@ -59,33 +59,29 @@ class Weighted(Joint):
         found = super().further(parts, weights, apart=apart)
         return {**found, "covered": sum(part.covered for part in parts) if apart else parts[0].covered}
 
-    def cautions(self) -> list[str | None]:
+    def cautions(self) -> list[Reason | None]:
         """Return `[T]` why not to rely on a number, or None.
 
         The clip binds, so that it is biased; it rests on few users, or is of other users than other estimates.
         """
         return [
-            f"the clip binds for {clipped:.2%} of the weights, which biases it"
+            Reason(ReasonKind.CLIPPED, {"share": float(clipped)})
             if clipped > 0
             else few_users(ess) or some_users(covered, len(self.mass))
             for clipped, ess, covered in zip(self.clipped, self.ess, self.covered, strict=True)
         ]
 
 
-def few_users(ess: float) -> str | None:
+def few_users(ess: float) -> Reason | None:
     """Return why not to rely on weights with this effective sample size, or None."""
-    return (
-        f"it rests on the weights of {ess:.0f} effective users; {LEAST_ESS:.0f} are needed" if ess < LEAST_ESS else None
-    )
+    return Reason(ReasonKind.FEW_EFFECTIVE, {"count": float(ess), "needed": LEAST_ESS}) if ess < LEAST_ESS else None
 
 
-def some_users(covered: int, users: int) -> str | None:
+def some_users(covered: int, users: int) -> Reason | None:
     """Return why a total is not of all users, as others are: users joined after the log had begun; or None."""
     if covered in (0, users):
         return None
-    return (
-        f"it is of the {covered / users:.0%} of users whom the log shows for so many days; other estimates are of all"
-    )
+    return Reason(ReasonKind.SOME_USERS, {"share": float(covered / users)})
 
 
 def weigh(
@@ -113,7 +109,7 @@ def weigh(
     horizons = sorted(set(days))
     _, ratio = row_ratios(panel, policy, propensity)
     if ratio is None:
-        return _joined([_withheld(panel, horizons, NO_PROPENSITIES)], panel)
+        return _joined([_withheld(panel, horizons, Reason(ReasonKind.NO_PROPENSITIES))], panel)
     return _joined([_total(panel, ratio, k, kind, clip) for k in horizons], panel)
 
 
@@ -121,14 +117,14 @@ def _total(panel: Panel, ratio: NDArray[np.float64], days: int, kind: Kind, clip
     covers = panel.covers(days)
     count = int(covers.sum())
     if count == 0:
-        return _withheld(panel, [days], f"no user's window covers {days} days")
+        return _withheld(panel, [days], Reason(ReasonKind.NOT_SHOWN, {"days": days}))
     weights, bound = path_weights(panel.by_day(ratio, days, 1.0)[covers], clip)
     outcome = panel.by_day(panel.outcome, days, 0.0)[covers]
     mass = np.zeros((panel.num_users, len(panel.names)))
     mass[covers] = weights[:, -1:]
     clipped = float(bound.sum() / max(1, (weights > 0).sum()))
     if not (weights[:, -1] > 0).any():
-        result = _withheld(panel, [days], f"no user's logged path is the policy's for {days} days")
+        result = _withheld(panel, [days], Reason(ReasonKind.NO_PATH_SO_LONG, {"days": days}))
         return Weighted(**{**vars(result), "clipped": np.full(len(panel.names), clipped)})
     if kind == "plain":
         per_user = per_decision(weights, outcome)
@@ -150,7 +146,7 @@ def _total(panel: Panel, ratio: NDArray[np.float64], days: int, kind: Kind, clip
     )
 
 
-def _withheld(panel: Panel, horizons: Sequence[int], reason: str) -> Weighted:
+def _withheld(panel: Panel, horizons: Sequence[int], reason: Reason) -> Weighted:
     names = tuple(str(Target(name, k)) for k in horizons for name in panel.names)
     return Weighted(
         **withheld(names, panel.num_users, reason),
@@ -208,7 +204,7 @@ def check_propensity(panel: Panel, propensity: NDArray[np.float64]) -> None:
         )
 
 
-def off_one(mean: float, error: float, freedom: float = np.inf) -> str | None:
+def off_one(mean: float, error: float, freedom: float = np.inf) -> Reason | None:
     """Return why the propensities cannot be right, by the mean ratio and its standard error; None if they may be.
 
     Args:
@@ -218,7 +214,9 @@ def off_one(mean: float, error: float, freedom: float = np.inf) -> str | None:
     """
     if abs(mean - 1) <= student(BY_CHANCE, freedom) * error + ROUNDING:
         return None
-    return f"π/p has mean {mean:.3f} ± {error:.3f}, where right propensities give 1"
+    if not np.isfinite(error):
+        return Reason(ReasonKind.ONE_USER)
+    return Reason(ReasonKind.MEAN_RATIO, {"mean": float(mean), "error": float(error)})
 
 
 def mean_ratio(panel: Panel, ratio: NDArray[np.float64]) -> tuple[float, float]:

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from outlay.core.estimate import Estimate
+from outlay.core.reasons import Reason, ReasonKind
 from outlay.estimators.clusters import Clusters, by_cluster, freedom
 from outlay.ops.importance import effective_size
 from outlay.ops.intervals import MOST_SKEW, interval, skewness, std_error
@@ -38,7 +39,7 @@ class Joint:
     value: NDArray[np.float64]
     influence: NDArray[np.float64]
     mass: NDArray[Any]
-    withheld: tuple[str | None, ...]
+    withheld: tuple[Reason | None, ...]
     clusters: Clusters | None = None
 
     @property
@@ -72,7 +73,7 @@ class Joint:
             raise KeyError(f"{target!r} was not estimated; there are {', '.join(self.targets)}.")
         return self.targets.index(target)
 
-    def without(self, reasons: Sequence[str | None]) -> Self:
+    def without(self, reasons: Sequence[Reason | None]) -> Self:
         """Return the same estimates, withholding those for which there is a reason `[T]` and not one already."""
         gone = np.array([reason is not None for reason in reasons], np.bool_)
         return replace(
@@ -82,11 +83,11 @@ class Joint:
             withheld=tuple(own or reason for own, reason in zip(self.withheld, reasons, strict=True)),
         )
 
-    def cautions(self) -> list[str | None]:
+    def cautions(self) -> list[Reason | None]:
         """Return for each of the `[T]` targets why not to rely on its number, or None."""
         return [None] * len(self.targets)
 
-    def doubts(self, cautions: Sequence[str | None] | None = None) -> list[str | None]:
+    def doubts(self, cautions: Sequence[Reason | None] | None = None) -> list[Reason | None]:
         """Return for each of the `[T]` targets why not to rely on its number and its interval, or None.
 
         Args:
@@ -158,7 +159,7 @@ class Joint:
         )
 
     def estimates(
-        self, policy: str, estimator: str, *, confidence: float, cautions: Sequence[str | None] | None = None
+        self, policy: str, estimator: str, *, confidence: float, cautions: Sequence[Reason | None] | None = None
     ) -> list[Estimate]:
         """Return one Estimate per target, in the unit it was estimated in.
 
@@ -195,12 +196,12 @@ class Joint:
         return out
 
 
-def _of_error(error: float, skew: float) -> str | None:
+def _of_error(error: float, skew: float) -> Reason | None:
     """Why an interval is none, by its standard error and the skewness of the error; None where it is one."""
     if not np.isfinite(error):
-        return "there is no interval: it rests on a single user"
+        return Reason(ReasonKind.ONE_USER)
     if abs(skew) > MOST_SKEW:
-        return f"rare outcomes make its error ({skew:.1f} skewed): its interval misses"
+        return Reason(ReasonKind.SKEWED, {"skewness": float(skew)})
     return None
 
 
@@ -211,7 +212,7 @@ class JointFields(TypedDict):
     value: NDArray[np.float64]
     influence: NDArray[np.float64]
     mass: NDArray[Any]
-    withheld: tuple[str | None, ...]
+    withheld: tuple[Reason | None, ...]
     clusters: NotRequired[Clusters | None]
 
 
@@ -237,7 +238,7 @@ def certain(target: str, value: float, users: int) -> Joint:
     return Joint((target,), np.array([value]), np.zeros((users, 1)), np.ones((users, 1)), (None,))
 
 
-def withheld(targets: tuple[str, ...], users: int, reason: str) -> JointFields:
+def withheld(targets: tuple[str, ...], users: int, reason: Reason) -> JointFields:
     """The fields of quantities for which there is no number."""
     T = len(targets)
     return {
@@ -338,7 +339,7 @@ def _weighted(name: str, parts: Sequence[Joint], weights: Sequence[float]) -> An
     return sum(weight * getattr(part, name) for weight, part in zip(weights, parts, strict=True))
 
 
-def _first_reasons(parts: Sequence[Joint]) -> tuple[str | None, ...]:
+def _first_reasons(parts: Sequence[Joint]) -> tuple[Reason | None, ...]:
     """`[T]` why a target is withheld in one of the parts, or None."""
     return tuple(
         next((reason for reason in reasons if reason is not None), None)

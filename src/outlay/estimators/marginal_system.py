@@ -21,6 +21,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from outlay.core.reasons import Reason, ReasonKind
 from outlay.estimators.basis import (
     Array,
     Basis,
@@ -126,16 +127,13 @@ class StateSolution:
     unsupported: float
     never: bool
 
-    def reason(self, support: float) -> str | None:
+    def reason(self, support: float) -> Reason | None:
         """Return why no number can be given if `support` of the paths may meet thin states, or None."""
         if self.never:
-            return "the policy's paths go on where these users were never given what it gives in a row that can be used"
+            return Reason(ReasonKind.NEVER_GIVEN_ON)
         if self.unsupported <= support:
             return None
-        return (
-            f"{min(1.0, self.unsupported):.1%} of the policy's paths meet states in which these users were hardly ever "
-            f"given what it gives; at most {support:.1%} may"
-        )
+        return Reason(ReasonKind.HARDLY_GIVEN, {"share": min(1.0, float(self.unsupported)), "most": support})
 
 
 def discounted(

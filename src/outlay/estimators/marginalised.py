@@ -26,18 +26,17 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from outlay.core.reasons import Reason, ReasonKind
 from outlay.core.target import Target
 from outlay.estimators.basis import Array, Basis
-from outlay.estimators.fitted import LEAST_ROWS, NOTHING_FOLLOWS, SUPPORT, UNSTABLE, possible, range_of
-from outlay.estimators.importance import NO_PROPENSITIES, few_users, mean_ratio, off_one, row_ratios
+from outlay.estimators.fitted import LEAST_ROWS, SUPPORT, possible, range_of
+from outlay.estimators.importance import few_users, mean_ratio, off_one, row_ratios
 from outlay.estimators.joint import Joint, certain, joined, withheld
 from outlay.estimators.marginal_system import StateSolution, closed, discounted, of_states, totals
 from outlay.estimators.panel import Index, Panel
 from outlay.estimators.windowed import over_window
 
-NOBODY = "none of the users asked for is in the log"
 LEAST_BEHIND = 40  # rows
-FEW_ROWS = f"some {{:.0f}} rows stand behind each of its states; {LEAST_BEHIND} are needed"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,7 +62,7 @@ class Marginal(Joint):
             found["mean_ratio_error"] = sum(error**2 for error in errors) ** 0.5
         return found
 
-    def cautions(self) -> list[str | None]:
+    def cautions(self) -> list[Reason | None]:
         """`[T]` why not to rely on a number, or None.
 
         The mean ratio contradicts the propensities, it rests on few users, or so few rows stand behind a state
@@ -71,7 +70,7 @@ class Marginal(Joint):
         """
         misfit = off_one(self.mean_ratio, self.mean_ratio_error, self.freedom)
         return [
-            misfit or few_users(ess) or (FEW_ROWS.format(1 / leverage) if leverage > 1 / LEAST_BEHIND else None)
+            misfit or few_users(ess) or _few_rows(float(leverage))
             for ess, leverage in zip(self.ess, self.leverage, strict=True)
         ]
 
@@ -135,7 +134,7 @@ class Marginalised:
     def _discounted(self, ratio: Array | None, chosen: NDArray[np.bool_]) -> Marginal:
         panel, outcome = self.panel, self._outcome(not self.panel.data.steady)
         names = panel.names if panel.data.steady else (*panel.names, "decisions")
-        reason = _why_not(ratio, chosen) or (None if closed(panel).any() else NOTHING_FOLLOWS)
+        reason = _why_not(ratio, chosen) or (None if closed(panel).any() else Reason(ReasonKind.NOTHING_FOLLOWS))
         if reason is not None:
             return self._withheld(names, reason)
         assert ratio is not None
@@ -149,7 +148,7 @@ class Marginalised:
         outcome = self._outcome(ones)
         names = tuple(str(Target(name, days)) for name in (*panel.names, *(["decisions"] if ones else [])))
         shown = (chosen & panel.covers(days)).any()
-        reason = _why_not(ratio, chosen) or (None if shown else f"no user's window covers {days} days")
+        reason = _why_not(ratio, chosen) or (None if shown else Reason(ReasonKind.NOT_SHOWN, {"days": days}))
         if reason is not None:
             return self._withheld(names, reason)
         assert ratio is not None
@@ -183,7 +182,7 @@ class Marginalised:
             leverage=np.full(len(names), found.leverage),
         )
         fits = possible(value, range_of(outcome), rows_at_most)
-        return whole.without([shared or (None if ok else UNSTABLE) for ok in fits])
+        return whole.without([shared or (None if ok else Reason(ReasonKind.UNSTABLE)) for ok in fits])
 
     def _outcome(self, decisions: bool) -> Array:
         """`[n, T]` reward and costs, and 1 per decision where that is asked for."""
@@ -193,10 +192,19 @@ class Marginalised:
     def _certain(self, target: str, value: float) -> Marginal:
         return Marginal(**vars(certain(target, value, self.panel.num_users)), leverage=np.zeros(1))
 
-    def _withheld(self, names: tuple[str, ...], reason: str) -> Marginal:
+    def _withheld(self, names: tuple[str, ...], reason: Reason) -> Marginal:
         return Marginal(**withheld(names, self.panel.num_users, reason), leverage=np.ones(len(names)))
 
 
-def _why_not(ratio: Array | None, chosen: NDArray[np.bool_]) -> str | None:
+def _why_not(ratio: Array | None, chosen: NDArray[np.bool_]) -> Reason | None:
     """Why nothing can be told of these users, or None."""
-    return NO_PROPENSITIES if ratio is None else None if chosen.any() else NOBODY
+    if ratio is None:
+        return Reason(ReasonKind.NO_PROPENSITIES)
+    return None if chosen.any() else Reason(ReasonKind.NOBODY)
+
+
+def _few_rows(leverage: float) -> Reason | None:
+    """Why so few rows behind a state's value are too few, or None."""
+    if leverage <= 1 / LEAST_BEHIND:
+        return None
+    return Reason(ReasonKind.FEW_ROWS, {"count": 1 / leverage, "needed": LEAST_BEHIND})

@@ -27,7 +27,7 @@ Source: Shi, Wan, Song, Lu and Leng (2020) for testing the Markov property of a 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -42,7 +42,6 @@ Array = NDArray[np.float64]
 NEGLIGIBLE = 0.02  # partial correlation: what g misses of a state of 20 features can look like up to 0.017
 MOST_ROWS = 150_000  # tested: standard errors of ρ are then 0.003
 FEWEST_USERS = 100  # with a day before: below, errors by user are not to be trusted
-UNTESTED = "not tested: too few users, or clusters of them, have two days with a choice"
 ADD_HISTORY = (
     "Add [log.history] to the campaign file, which makes summaries of each user's past days part of the state, and "
     "prepare and train again. outlay check tells how many days are enough"
@@ -95,9 +94,9 @@ class PastDependence:
         return f"{self.past} on the {'day' if self.lag == 'last day' else 'days'} before"
 
     @property
-    def size(self) -> str:
-        """ρ and its error in words."""
-        return f"correlation {self.correlation:+.3f} ± {self.std_error:.3f}"
+    def size(self) -> dict[str, float]:
+        """ρ and its error, as figures of a reason."""
+        return {"correlation": float(self.correlation), "error": float(self.std_error)}
 
 
 def strongest_first(found: Sequence[PastDependence]) -> tuple[PastDependence, ...]:
@@ -110,45 +109,45 @@ class MarkovCheck:
     """Whether the state is enough.
 
     Attributes:
-        ok: whether nothing speaks against it; None where it could not be tested.
-        words: what was found, without a full stop.
+        finding: `ENOUGH`, `SHORT`, each with the strongest dependence, or `NOT_TESTED`.
         way_out: what to do where it is not enough.
         dependences: all that were tested, those that matter first; empty where users have too few days.
+        ok: whether nothing speaks against it; None where it could not be tested.
+        words: what was found, without a full stop.
     """
 
-    ok: bool | None
-    words: str
+    finding: Reason
     way_out: str
     dependences: tuple[PastDependence, ...]
+    ok: bool | None = field(init=False)
+    words: str = field(init=False)
+
+    def __post_init__(self) -> None:
+        tested = self.finding.kind is not ReasonKind.NOT_TESTED
+        object.__setattr__(self, "ok", self.finding.kind is ReasonKind.ENOUGH if tested else None)
+        object.__setattr__(self, "words", self.finding.words)
 
     @classmethod
     def of(cls, dependences: Sequence[PastDependence], history: bool) -> MarkovCheck:
         """Judge what was found; `history` says whether the state has summaries of the past already."""
         way_out = LONGER_HISTORY if history else ADD_HISTORY
         if not dependences:
-            return cls(None, UNTESTED, way_out, ())
+            return cls(Reason(ReasonKind.NOT_TESTED), way_out, ())
         ordered = strongest_first(dependences)
         worst = ordered[0]
         if not worst.matters:
-            words = (
-                "given state and action, the days before say no more about outcomes and the next state "
-                f"(strongest: {worst.size})"
-            )
-            return cls(True, words, way_out, ordered)
+            return cls(Reason(ReasonKind.ENOUGH, worst.size), way_out, ordered)
         what = worst.outcome.removeprefix("next ")
         what = f"the next day's {what}" if worst.outcome != what else what
-        words = (
-            f"the state does not say enough: given state and action, {worst.source} still predicts {what} "
-            f"({worst.size})"
-        )
-        return cls(False, words, ADD_JOINING if worst.lag == JOINED else way_out, ordered)
+        finding = Reason(ReasonKind.SHORT, {"source": worst.source, "outcome": what, **worst.size})
+        return cls(finding, ADD_JOINING if worst.lag == JOINED else way_out, ordered)
 
     @property
     def refused(self) -> Reason | None:
         """Why nothing is certified, or None."""
         if self.ok is not False:
             return None
-        return Reason(ReasonKind.STATE, {"found": self.words, "way_out": self.way_out})
+        return Reason(ReasonKind.STATE, {"found": self.finding, "way_out": self.way_out})
 
 
 def markov_check(panel: Panel, time: NDArray[np.int64], columns: Sequence[NDArray[np.floating]] | None) -> MarkovCheck:

@@ -11,7 +11,7 @@ Source: textbook; the check is method section 6's.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,21 +34,25 @@ class Reproduction:
     """Whether an estimator reproduces the log's own totals.
 
     Attributes:
-        ok: every total that both have is within its tolerance, and there is one at least.
-        words: one sentence.
+        finding: `REPRODUCED`, `REPRODUCTION` (the total that is farthest off) or `UNSUPPORTED`.
         targets: the totals compared.
+        ok: every total that both have is within its tolerance, and there is one at least.
+        words: the finding in one sentence.
     """
 
-    ok: bool
-    words: str
+    finding: Reason
     targets: tuple[str, ...]
+    ok: bool = field(init=False)
+    words: str = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "ok", self.finding.kind is ReasonKind.REPRODUCED)
+        object.__setattr__(self, "words", self.finding.words)
 
     @property
     def refused(self) -> Reason | None:
         """Why nothing is certified, or None."""
-        if self.ok:
-            return None
-        return Reason(ReasonKind.REPRODUCTION if self.targets else ReasonKind.UNSUPPORTED, {"found": self.words})
+        return None if self.ok else self.finding
 
 
 def observe(panel: Panel, *, days: Sequence[int]) -> Joint:
@@ -58,7 +62,7 @@ def observe(panel: Panel, *, days: Sequence[int]) -> Joint:
     value: list[float] = []
     columns: list[NDArray[np.float64]] = []
     mass: list[NDArray[np.float64]] = []
-    withheld: list[str | None] = []
+    withheld: list[Reason | None] = []
     for k in sorted(set(days)):
         covers = panel.covers(k)
         totals = panel.by_user(np.where((panel.day < k)[:, None], panel.outcome, 0.0))
@@ -68,7 +72,7 @@ def observe(panel: Panel, *, days: Sequence[int]) -> Joint:
             value.append(mean)
             columns.append(np.where(covers, (total - mean) * (U / max(1, covers.sum())), 0.0))
             mass.append(covers.astype(np.float64))
-            withheld.append(None if covers.any() else f"no user's window covers {k} days")
+            withheld.append(None if covers.any() else Reason(ReasonKind.NOT_SHOWN, {"days": k}))
     sums = panel.by_user(np.column_stack([panel.outcome, ~panel.forced]))
     decisions = sums[:, -1]
     for name, cost in zip(panel.names[1:], sums[:, 1:-1].T, strict=True):
@@ -79,7 +83,7 @@ def observe(panel: Panel, *, days: Sequence[int]) -> Joint:
         value.append(per_decision)
         columns.append(psi)
         mass.append(decisions)
-        withheld.append(None if decisions.any() else "every row is forced: there is no decision")
+        withheld.append(None if decisions.any() else Reason(ReasonKind.ALL_FORCED))
     return Joint(
         tuple(names),
         np.array(value),
@@ -90,7 +94,7 @@ def observe(panel: Panel, *, days: Sequence[int]) -> Joint:
     )
 
 
-def of_some(panel: Panel, observed: Joint) -> list[str | None]:
+def of_some(panel: Panel, observed: Joint) -> list[Reason | None]:
     """Return `[T]` for each observed quantity why it is not of all users, or None."""
     covered = [int(panel.covers(k).sum()) if (k := Target.parse(target).days) else 0 for target in observed.targets]
     return [some_users(count, panel.num_users) for count in covered]
@@ -112,7 +116,7 @@ def reproduces(observed: Joint, fitted_old: Joint, days: DayEffects | None = Non
         and fitted_old.withheld[fitted_old.column(target)] is None
     ]
     if not shared:
-        return Reproduction(False, "not checked: no total was both observed and fitted", ())
+        return Reproduction(Reason(ReasonKind.UNSUPPORTED, {"found": Reason(ReasonKind.NO_TOTAL)}), ())
     seen = [observed.column(target) for target in shared]
     fit = [fitted_old.column(target) for target in shared]
     difference = fitted_old.value[fit] - observed.value[seen]
@@ -125,11 +129,7 @@ def reproduces(observed: Joint, fitted_old: Joint, days: DayEffects | None = Non
         tolerance = np.hypot(tolerance, shocks) + np.abs([days.drift(*total) for total in totals])
     off = ~(np.abs(difference) <= tolerance)
     if not off.any():
-        words = "the estimator gives the old policy's observed totals back"
-    else:
-        t = int(np.argmax(np.where(off, np.abs(difference) / np.maximum(tolerance, 1e-300), 0)))
-        words = (
-            f"the estimator does not give the old policy's observed totals back: {shared[t]} is fitted as "
-            f"{fitted_old.value[fit[t]]:.4g} and observed as {observed.value[seen[t]]:.4g}"
-        )
-    return Reproduction(bool(not off.any()), words, tuple(shared))
+        return Reproduction(Reason(ReasonKind.REPRODUCED), tuple(shared))
+    t = int(np.argmax(np.where(off, np.abs(difference) / np.maximum(tolerance, 1e-300), 0)))
+    values = {"fitted": float(fitted_old.value[fit[t]]), "observed": float(observed.value[seen[t]])}
+    return Reproduction(Reason(ReasonKind.REPRODUCTION, {"target": shared[t], **values}), tuple(shared))

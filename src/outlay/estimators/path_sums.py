@@ -12,8 +12,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from outlay.core.reasons import Reason, ReasonKind
 from outlay.estimators.basis import Array, StateActions
-from outlay.estimators.fitted import NOTHING_FOLLOWS, UNSTABLE, Sample
+from outlay.estimators.fitted import Sample
 from outlay.estimators.panel import Index, Panel
 from outlay.estimators.recursion import Discounted, Need, adjoint, forward, solve
 from outlay.estimators.regression import PolicyMoves, Stage, supported
@@ -170,10 +171,10 @@ class FoldValues:
         back = adjoint(sample.basis, self.discounted, arriving * paths.share[users].sum(), need)
         return sample.errors(moves, back, 0)
 
-    def unclosed(self, paths: WeightedPaths, users: NDArray[np.bool_]) -> str | None:
+    def unclosed(self, paths: WeightedPaths, users: NDArray[np.bool_]) -> Reason | None:
         """Return why these values cannot close the paths of `users` `[U]`, or None."""
         if not self.stages[0].reg.usable.any():
-            return NOTHING_FOLLOWS
+            return Reason(ReasonKind.NOTHING_FOLLOWS)
         share = paths.share * users
         value = share @ self.values[0][self.stages[0].moves.start] / max(share.sum(), 1e-300)
-        return None if self.sample.possible(value, 1).all() else UNSTABLE
+        return None if self.sample.possible(value, 1).all() else Reason(ReasonKind.UNSTABLE)

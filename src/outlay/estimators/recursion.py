@@ -21,6 +21,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from outlay.core.reasons import Reason, ReasonKind
 from outlay.estimators.basis import Array, Basis, Solver
 from outlay.estimators.panel import Index
 from outlay.estimators.regression import PolicyMoves, Stage
@@ -57,18 +58,16 @@ class Need:
         """Share of the policy's paths, at most 1."""
         return min(1.0, float(self._paths.sum()))
 
-    def reason(self, support: float) -> str | None:
+    def reason(self, support: float) -> Reason | None:
         """Return why no number can be given, or None."""
         if self._never.any():
             action = self._values[int(np.argmax(self._paths * self._never))]
-            return f"the policy gives {action:g}, which these users were never given in a row that can be used"
+            return Reason(ReasonKind.NEVER_GIVEN_IN_USE, {"action": float(action)})
         if self.share <= support:
             return None
         action = self._values[int(np.argmax(self._paths))]
-        return (
-            f"{self.share:.1%} of the policy's paths meet states in which these users were hardly ever given what it "
-            f"gives (most often {action:g}); at most {support:.1%} may"
-        )
+        figures = {"share": self.share, "action": float(action), "most": support}
+        return Reason(ReasonKind.HARDLY_GIVEN_MOST, figures)
 
 
 @dataclass(frozen=True)

@@ -42,9 +42,10 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import cho_factor, cho_solve
 
+from outlay.core.reasons import Reason, ReasonKind
 from outlay.core.target import Target
 from outlay.estimators.basis import Array
-from outlay.estimators.fitted import UNSTABLE, Fitted, not_shown, possible, range_of, sure
+from outlay.estimators.fitted import Fitted, not_shown, possible, range_of, sure
 from outlay.estimators.importance import row_ratios
 from outlay.estimators.joint import joined
 from outlay.estimators.long_run import LONG_RUN
@@ -56,7 +57,7 @@ from outlay.ops.importance import effective_size
 RIDGE = 5.0  # weight of the prior of each standardised feature, in effective rows
 MOST_LEVERAGE = 0.5  # bound on the leverage of a row
 FEWEST = 10.0  # least number of effective users: below it, estimates are noise and intervals invalid
-HARDLY_ANY = f"it rests on the weights of fewer than {FEWEST:.0f} effective users"
+HARDLY_ANY = Reason(ReasonKind.HARDLY_ANY, {"needed": FEWEST})
 
 
 @dataclass(frozen=True)
@@ -283,14 +284,12 @@ class Sequential:
         return np.hstack(columns, dtype=np.float64)
 
     def _sums(
-        self, names: Sequence[str], means: Days, weights: Array, never: tuple[str, float] | None, rows_at_most: int
+        self, names: Sequence[str], means: Days, weights: Array, never: tuple[Reason, float] | None, rows_at_most: int
     ) -> Fitted:
         """Return the sums of the first k days with `weights` `[k]`, for the first outcomes, `names`."""
         k, T = len(weights), len(names)
         value = means.value[:T, :k] @ weights
-        lost = (
-            f"after {means.shown} days none of these users was given what the policy gives" if k > means.shown else None
-        )
+        lost = Reason(ReasonKind.NEVER_GIVEN_AFTER, {"days": int(means.shown)}) if k > means.shown else None
         mass = means.mass[:, :k].sum(axis=1)
         few = HARDLY_ANY if min(effective_size(mass), means.reached[k - 1]) < FEWEST else None
         reason = never[0] if never else lost or few or why_unlike(means.unlike[:k])
@@ -304,10 +303,13 @@ class Sequential:
             daily=np.empty((0, len(self.panel.names))),
         )
         return whole.without(
-            [reason or (None if ok else UNSTABLE) for ok in possible(value, self._range, rows_at_most)]
+            [
+                reason or (None if ok else Reason(ReasonKind.UNSTABLE))
+                for ok in possible(value, self._range, rows_at_most)
+            ]
         )
 
-    def _long_run(self, means: Days, users: NDArray[np.bool_], never: tuple[str, float] | None) -> Fitted:
+    def _long_run(self, means: Days, users: NDArray[np.bool_], never: tuple[Reason, float] | None) -> Fitted:
         """Return the log's value at users' first states plus the mean advantage over days that have a next row."""
         assert self.advantages is not None
         start = self.advantages[1][self.panel.first]
@@ -315,7 +317,7 @@ class Sequential:
         days = max(1, self.window - 1)
         told = slice(1, 1 + days)
         own = np.where(users, (start - base) * len(users) / users.sum(), 0.0)
-        lost = f"after {means.shown} days none of these users was given what the policy gives"
+        lost = Reason(ReasonKind.NEVER_GIVEN_AFTER, {"days": int(means.shown)})
         reason = never[0] if never else lost if days > means.shown else why_unlike(means.unlike[told])
         return Fitted(
             targets=(LONG_RUN,),
@@ -333,8 +335,8 @@ class Sequential:
         targets = tuple(str(Target(name, days)) for name in names)
         return not_shown((*names, *targets) if days == self.window else targets, self.panel, days)
 
-    def _never(self, target: TargetPolicy, members: NDArray[np.bool_]) -> tuple[str, float] | None:
-        """Return a message and a share if the policy takes an action that these users never had; otherwise None."""
+    def _never(self, target: TargetPolicy, members: NDArray[np.bool_]) -> tuple[Reason, float] | None:
+        """Return a reason and a share if the policy takes an action that these users never had; otherwise None."""
         panel = self.panel
         rows = np.flatnonzero(members[panel.user])
         logged = np.bincount(panel.action[rows], minlength=panel.data.num_actions)
@@ -343,9 +345,8 @@ class Sequential:
         if len(unseen) == 0:
             return None
         action = panel.data.actions[unseen[gives[unseen].argmax()]]
-        return f"the policy gives {action:g}, which these users were never given", float(
-            gives[unseen].sum() / len(rows)
-        )
+        reason = Reason(ReasonKind.NEVER_GIVEN, {"action": float(action)})
+        return reason, float(gives[unseen].sum() / len(rows))
 
     @cached_property
     def _names(self) -> tuple[str, ...]:

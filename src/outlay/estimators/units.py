@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from outlay.core.campaign import Budget, Campaign
 from outlay.core.estimate import Estimate
+from outlay.core.reasons import Reason, ReasonKind
 from outlay.core.target import Kind, Target
 from outlay.estimators.joint import Joint
 from outlay.estimators.long_run import LONG_RUN
@@ -108,7 +109,7 @@ def displayed(joint: Joint, campaign: Campaign) -> Joint:
                 joint.value[place], joint.influence[:, place], joint.value[ones], joint.influence[:, ones]
             )
             if np.isnan(value[place]) and withheld[place] is None:
-                withheld[place] = joint.withheld[ones] or "the policy meets no decision"
+                withheld[place] = joint.withheld[ones] or Reason(ReasonKind.NO_DECISION)
     kept = [t for t, target in enumerate(joint.targets) if not counts_decisions(target) and target != LONG_RUN]
     return Joint(
         targets=tuple(joint.targets[t] for t in kept),
@@ -125,7 +126,7 @@ def counts_decisions(target: str) -> bool:
     return Target.parse(target).name == "decisions"
 
 
-def missing(joint: Joint, campaign: Campaign) -> str | None:
+def missing(joint: Joint, campaign: Campaign) -> Reason | None:
     """Return why a number is withheld that the mixture and the certificate are computed in, or None."""
     needed = {objective(campaign), *(name for budget in campaign.budgets for name in behind(budget.name, campaign))}
     named = zip(joint.targets, joint.withheld, strict=True)
@@ -154,7 +155,7 @@ def estimates(
     estimator: str,
     *,
     confidence: float,
-    cautions: Sequence[str | None] | None = None,
+    cautions: Sequence[Reason | None] | None = None,
 ) -> list[Estimate]:
     """One Estimate per displayed target; `cautions` `[T]` of the targets of `joint`."""
     shown = displayed(joint, campaign)

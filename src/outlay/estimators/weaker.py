@@ -24,6 +24,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from outlay.core.estimate import Estimate
+from outlay.core.reasons import Reason, ReasonKind
 from outlay.ops.intervals import Spread, degrees, student
 
 Array = NDArray[np.float64]
@@ -70,6 +71,7 @@ def hull(estimate: Estimate, second: Estimate) -> Estimate:
         return estimate
     if second.value is None or second.low is None or second.high is None:
         why = second.withheld or second.caution
-        caution = estimate.caution or f"the estimate that assumes less gives no interval: {why}"
+        assert why is not None
+        caution = estimate.caution or Reason(ReasonKind.NO_SECOND, {"found": why})
         return replace(estimate, recommended=False, caution=caution)
     return replace(estimate, low=min(estimate.low, second.low), high=max(estimate.high, second.high))

@@ -32,6 +32,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from outlay.core.campaign import Campaign
+from outlay.core.reasons import Reason, ReasonKind
 from outlay.core.target import Target
 from outlay.core.transitions import CERTIFY, SELECT, Transitions
 from outlay.estimators.joint import J
@@ -161,7 +162,7 @@ def discounted_weights(days: int, discount: float) -> Array:
     return weights
 
 
-def room(daily: Array, least: Array, most: Array, days: int, discount: float) -> str | None:
+def room(daily: Array, least: Array, most: Array, days: int, discount: float) -> Reason | None:
     """Return why not to rely on a discounted mean that extrapolates the days shown, and where it must lie; or None.
 
     None if the discount leaves little weight beyond the window.
@@ -178,11 +179,10 @@ def room(daily: Array, least: Array, most: Array, days: int, discount: float) ->
         return None
     shown = (1 - discount) * discount ** np.arange(days) @ daily[:days]
     low, high = shown + beyond * least, shown + beyond * most
-    return (
-        f"{beyond:.0%} of its weight lies after the first {days} days, which are taken to go on as their later half. "
-        f"By what a day can bring it lies between {low[0]:.4g} and {high[0]:.4g} for the reward: take the means over "
-        "those days, a longer log or a shorter discount"
-    )
+    figures = {"share": float(beyond), "days": days}
+    if not np.isfinite([low[0], high[0]]).all():  # not all of those days are known
+        return Reason(ReasonKind.BEYOND_DAYS, figures)
+    return Reason(ReasonKind.BEYOND_DAYS_WITHIN, figures | {"low": float(low[0]), "high": float(high[0])})
 
 
 def unlike(panel: Panel, features: NDArray[np.floating], members: NDArray[np.bool_], days: int) -> Array:
@@ -199,15 +199,12 @@ def unlike(panel: Panel, features: NDArray[np.floating], members: NDArray[np.boo
     return share
 
 
-def why_unlike(unlike: Array) -> str | None:
+def why_unlike(unlike: Array) -> Reason | None:
     """Return why sums over some days are not given: users who joined late are unlike all who did not; or None."""
     worst = float(unlike.max(initial=0.0))
     if worst <= MOST_UNLIKE:
         return None
-    return (
-        f"{worst:.0%} of the users joined so late that the log ends before these days, and their features are unlike "
-        f"those of all users whose days it shows (at most {MOST_UNLIKE:.0%} may be): take fewer days, or a longer log"
-    )
+    return Reason(ReasonKind.UNLIKE, {"share": worst, "most": MOST_UNLIKE})
 
 
 def _odd(

@@ -61,6 +61,7 @@ from outlay.estimators.windowed import claimed
 from outlay.evaluating.checks import agreement_of
 
 BAND = "band.npz"
+REASONS = TypeAdapter(tuple[Reason | None, ...])
 Vector = NDArray[np.float64]
 J = TypeVar("J", bound=Joint)
 
@@ -79,7 +80,7 @@ class Figures(NamedTuple):
     points: Points
     second: Points | None
     withheld: tuple[Reason | None, ...]
-    doubts: tuple[str | None, ...]
+    doubts: tuple[Reason | None, ...]
     unbelieved: tuple[int, ...]
 
 
@@ -125,7 +126,7 @@ class Certified:
 
 
 def figures_of(
-    measure: Measure, new: PolicyEstimates, old: PolicyEstimates, campaign: Campaign, doubt: str | None
+    measure: Measure, new: PolicyEstimates, old: PolicyEstimates, campaign: Campaign, doubt: Reason | None
 ) -> Figures:
     """Return the figures of one policy from its estimates and those of the log's own."""
     absent = missing(new.fitted, campaign) or (None if new.second is None else missing(new.second, campaign))
@@ -221,9 +222,9 @@ def _read(arrays: dict[str, Vector], said: dict[str, Any], name: str) -> Figures
         part = {field: arrays[f"{name}_{which}_{field}"] for field in POINTS}
         return Points(**part, users=said["users"], clusters=said["clusters"])
 
-    withheld = TypeAdapter(tuple[Reason | None, ...]).validate_python(said["withheld"])
+    withheld, doubts = (REASONS.validate_python(said[key]) for key in ("withheld", "doubts"))
     second = points("second") if f"{name}_second_value" in arrays else None
-    return Figures(points("first"), second, withheld, tuple(said["doubts"]), tuple(said["unbelieved"]))
+    return Figures(points("first"), second, withheld, doubts, tuple(said["unbelieved"]))
 
 
 def _band(figures: Figures, about: About, campaign: Campaign, alpha: float) -> Band:
@@ -257,7 +258,7 @@ def _curve(stored: StoredFrontier, data: Transitions, campaign: Campaign, report
     shares = [[weights[used[stored.fold[used] == k]] for k in range(len(folds))] for weights in grid]
     withheld: list[Reason | None] = []
     reaches: list[Reach] = []
-    doubts: list[str | None] = []
+    doubts: list[Reason | None] = []
     aim = objective(campaign)
     base = unseen(old, at.panel.names, at.varies([None]))[old.column(aim)]
 

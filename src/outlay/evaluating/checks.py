@@ -57,8 +57,7 @@ def of_behaviour(found: BehaviourCheck | None) -> Finding:
     if found is None:
         return Finding(ok=True, words=AS_LOGGED)
     reason = None if found.ok else Reason(ReasonKind.MISFIT)
-    words = found.words.removesuffix(".")
-    return Finding(ok=found.ok, words=words, reason=reason, against=(Against.WEIGHTS,), detail=found)
+    return Finding(ok=found.ok, words=found.words, reason=reason, against=(Against.WEIGHTS,), detail=found)
 
 
 def _reproduction(judged: Judged) -> Finding:
@@ -210,7 +209,7 @@ class Checks:
         for name in estimates.joints:
             for finding in self.checks.values():
                 if finding.reason is not None and _speaks_against(finding, ESTIMATORS[name], estimates):
-                    estimates = estimates.with_caution(name, finding.reason.words)
+                    estimates = estimates.with_caution(name, finding.reason)
         return estimates
 
 
@@ -236,7 +235,7 @@ def agreement_of(
     if behaviour is not None and not behaviour.ok:
         confirmed = estimates.steps is None and not estimates.by_day
         kind = ReasonKind.NOT_COMPARED if confirmed else ReasonKind.NOT_CHECKED
-        return Agreement(Reason(kind, {"found": Reason(ReasonKind.MISFIT).words}), ())
+        return Agreement(Reason(kind, {"found": Reason(ReasonKind.MISFIT)}), ())
     others = {
         name: (joint, estimates.cautions[name]) for name, joint in estimates.joints.items() if ESTIMATORS[name].checks
     }

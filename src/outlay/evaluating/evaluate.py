@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -19,6 +19,7 @@ from outlay.choosing.stored import stored_curve
 from outlay.core.campaign import Campaign
 from outlay.core.estimate import Estimate
 from outlay.core.progress import Progress, within
+from outlay.core.reasons import Reason, ReasonKind
 from outlay.core.target import Target
 from outlay.core.transitions import EVERYONE
 from outlay.estimators.allowances import allow
@@ -133,7 +134,7 @@ def evaluate_policy(
         policies={each.policy.name: each.policy.title for each in found.every},
         estimates=mine,
         beside=beside,
-        differences=tuple(PairedDifference(against=name, **asdict(e)) for name, e in differences),
+        differences=tuple(PairedDifference(against=name, **e.as_fields()) for name, e in differences),
         segments=segments,
         certificate=certificate,
         confidence=level,
@@ -298,7 +299,9 @@ def _segments(
     for s, name in enumerate(measure.data.segments if len(measure.data.segments) > 1 else ()):
         among = segment == s
         users = int(among.sum())
-        few = f"{users} of these users are in it; {LEAST_USERS} are needed" if users < LEAST_USERS else None
+        few = None
+        if users < LEAST_USERS:
+            few = Reason(ReasonKind.FEW_IN_SEGMENT, {"count": users, "needed": LEAST_USERS})
         mine, its = new, old
         if few is None:
             mine, its = (
@@ -314,5 +317,5 @@ def _segments(
             e = allow(allowances, e, level)
             if few is not None:
                 e = Estimate(policy=e.policy, estimator=e.estimator, target=e.target, value=None, withheld=few)
-            rows.append(SegmentEstimate(segment=name, users=users, **asdict(e)))
+            rows.append(SegmentEstimate(segment=name, users=users, **e.as_fields()))
     return rows

@@ -355,8 +355,10 @@ def promises(
         ]
         apart = abs(promised.value - happened.value) / math.hypot(*errors)
         agrees = apart <= quantile(0.5 + confidence / 2)
-        estimator, caution = difference["estimator"], difference["caution"]
-        found.append(Promise(comparison.arm, metric, days, estimator, promised, happened, agrees, caution))
+        caution = difference["caution"] and difference["caution"]["words"]
+        found.append(
+            Promise(comparison.arm, metric, days, difference["estimator"], promised, happened, agrees, caution)
+        )
     return found
 
 

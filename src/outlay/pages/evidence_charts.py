@@ -135,7 +135,7 @@ def _row(name: str, e: Estimate) -> dict[str, Any]:
         "value": e.value,
         "low": e.low,
         "high": e.high,
-        "why": e.withheld or e.caution or "",
+        "why": str(e.withheld or e.caution or ""),
     }
 
 

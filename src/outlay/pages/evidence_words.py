@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from outlay.core.campaign import BudgetLimit
 from outlay.core.estimate import Estimate
+from outlay.core.reasons import Reason
 from outlay.core.target import Target, longest_total
 from outlay.estimators.certificate import CONDITIONS, BudgetBound, Certificate
 from outlay.estimators.units import objective
@@ -157,12 +158,12 @@ def use(e: Estimate) -> str:
 
 def reasons(results: RunResults) -> list[str]:
     """Return why numbers of the policy are withheld or not recommended, a sentence for each reason."""
-    groups: dict[tuple[bool, str], dict[str, list[str]]] = {}
+    groups: dict[tuple[bool, Reason], dict[str, list[str]]] = {}
     for e in results.evaluated.estimates:
         if reason := e.withheld or e.caution:
             groups.setdefault((e.withheld is not None, reason), {}).setdefault(e.estimator, []).append(e.target)
     sentences = []
-    for (withheld, reason), targets in groups.items():
+    for (withheld, why), targets in groups.items():
         together: dict[str, list[str]] = {}
         for estimator, names in targets.items():
             together.setdefault(_about(results, names), []).append(estimator)
@@ -173,7 +174,7 @@ def reasons(results: RunResults) -> list[str]:
                 if withheld
                 else ("is" if one else "are") + " not recommended"
             )
-            sentences.append(f"{_listed(names)} {verb} for {about}: {reason}.")
+            sentences.append(f"{_listed(names)} {verb} for {about}: {why}.")
     return sentences
 
 

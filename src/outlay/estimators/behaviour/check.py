@@ -82,7 +82,7 @@ class BehaviourCheck:
         least_propensity: the least probability predicted for an action that was given.
         least_action: that action.
         ok: no difference counts.
-        words: one sentence.
+        words: what was found, without the last full stop.
     """
 
     rows: int
@@ -184,7 +184,7 @@ def _check(
         )
     words += (
         f" The state explains {constant_loss - log_loss:.3f} of {constant_loss:.3f} nats a row; the least probability "
-        f"of what was given is {chosen[least]:.2g} (action {data.actions[action[least]]:g})."
+        f"of what was given is {chosen[least]:.2g} (action {data.actions[action[least]]:g})"
     )
     return BehaviourCheck(
         rows=len(rows),
