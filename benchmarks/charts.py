@@ -7,7 +7,7 @@ from typing import Any
 import altair as alt
 import vl_convert
 
-from outlay.pages.style import BLUE, CONFIG, GREEN, GREY, INK, LINE, ORANGE, PURPLE, QUIET, Spec, inline, named_colors
+from outlay.pages.page import BLUE, CONFIG, GREEN, GREY, INK, LINE, ORANGE, PURPLE, QUIET, Spec, inline, named_colors
 
 COLUMN_GENERATION = "column generation"
 LOOKS = {  # colour and shape

@@ -26,7 +26,7 @@ from conftest import Habit
 from outlay.bundles.decide import Bundle
 from outlay.choosing.stored import StoredFrontier
 from outlay.cli import interrupts
-from outlay.cli.console import number, use_threads
+from outlay.cli.console import text, use_threads
 from outlay.cli.main import app
 from outlay.core.version import __version__
 from outlay.jobs import doctor
@@ -302,7 +302,7 @@ def test_threads_keep_the_process_on_that_many_processors(monkeypatch: pytest.Mo
 
 def test_numbers_in_tables() -> None:
     values = [None, True, 1234567, 0.123456, 1e-9, "x"]
-    assert [number(v) for v in values] == ["–", "yes", "1,234,567", "0.1235", "1e-09", "x"]
+    assert [text(v) for v in values] == ["–", "yes", "1,234,567", "0.123", "1e−09", "x"]
 
 
 def test_unknown_values_are_counted_on_stderr(finished: Path, tmp_path: Path) -> None:

@@ -79,61 +79,68 @@ def line(printed: list[str], begin: str) -> str:
 
 def test_the_table_has_the_policy_beside_the_old_one_and_constants(printed: list[str]) -> None:
     assert printed[0] == "habit: per user, 95% intervals, users never used for choosing"
-    names = [row.split("   ")[0].strip() for row in printed[2:6]]
+    assert printed[2].split("   ")[-1].strip() == "at most 2.2 yuan per decision", "units stand below the heads"
+    names = [row.split("   ")[0].strip() for row in printed[3:7]]
     assert names == ["old policy", "best constant mixture", "thrifty.parquet", "generous.parquet"]
     assert "of users" in line(printed, "best constant mixture: ")  # which ones
-    assert max(map(len, printed[:6])) < 120
+    assert max(map(len, printed[:7])) <= 120
 
 
 def test_every_estimator_is_a_column_that_is_explained(printed: list[str]) -> None:
     at = printed.index("generous.parquet, by each estimator")
-    names = printed[at + 1].split()
+    names = printed[at + 1].split()[1:]
     assert names == ["fqe", "dr", "mis", "snpdis", "pdis"]
     for name in names:
         assert len(line(printed, f"{name}: ").split()) > 3
     targets = [row.strip().split("   ")[0] for row in printed[at + 2 : at + 10]]
     assert targets == [
-        "active per day, discounted",
-        "coupon_cost per decision",
-        "active, 1 d",
-        "coupon_cost, 1 d",
-        "active, 3 d",
-        "coupon_cost, 3 d",
-        "active, 7 d",
-        "coupon_cost, 7 d",
+        "active per decision, discounted mean",
+        "coupon_cost, yuan per decision",
+        "active, total of 1 day",
+        "coupon_cost, total of 1 day",
+        "active, total of 3 days",
+        "coupon_cost, total of 3 days",
+        "active, total of 7 days",
+        "coupon_cost, total of 7 days",
     ]
     # 1 of 11 paths goes a rule's way on each day: nothing is left of 7 days, and the reason is printed.
     assert printed[at + 8].count("–") >= 3
-    assert "effective users" in line(printed, "– not given: ")
-    assert "pdis" in line(printed, "* not to be relied on: ") + line(printed[::-1], "* not to be relied on: ")
+    at = printed.index("  * not to be relied on; – no number")
+    reasons = printed[at + 1 : printed.index("By segment of a user's first row, by fqe")]
+    assert any("no number" in reason and "effective users" in reason for reason in reasons)
+    assert any("pdis" in reason and "not recommended" in reason for reason in reasons)
 
 
 def test_segments_and_differences_have_their_tables(printed: list[str]) -> None:
-    at = printed.index("active, 7 d, by segment of a user's first row, by fqe")
-    assert printed[at + 1].split() == ["segment", "users", "old", "policy", "generous.parquet", "gain"]
-    users = [int(row.split()[1]) for row in printed[at + 2 : at + 4]]
+    at = printed.index("By segment of a user's first row, by fqe")
+    assert printed[at + 1].split() == ["segment", "users", "old", "policy", "generous.parquet", "change"]
+    assert printed[at + 2].strip() == "active, total of 7 days"
+    users = [int(row.split()[1]) for row in printed[at + 3 : at + 5]]
     at = printed.index("generous.parquet less thrifty.parquet, paired by user")
-    assert printed[at + 1].split()[0] == "fqe"
+    assert printed[at + 1].split()[:2] == ["quantity", "fqe"]
     assert f"{sum(users):,} users" in line(printed, "Certificate at ")
 
 
 def test_what_it_rests_on_comes_last_and_then_what_to_do(printed: list[str], judged: tuple[Path, Path, Path]) -> None:
-    at = printed.index(line(printed, "Reproduction: "))
+    at = printed.index("What the numbers rest on")
+    checks = {row.split()[0]: row.split()[1] for row in printed[at + 2 : at + 7]}
+    assert list(checks) == ["propensities", "reproduction", "state", "balance", "agreement"]
+    assert set(checks.values()) <= {"yes", "no", "–"}
     begins = [
-        "Reproduction:",
-        "State:",
-        "Balance:",
         "Bias:",
         "Days:",
-        "Agreement:",
         "Logged",
+        "days",
+        "with",
+        *("1", "3", "7"),
         "Certificate",
-        "coupon_cost:",
+        "budget",
+        "coupon_cost",
         "Looks",
         "Grade:",
     ]
-    assert [row.split()[0] for row in printed[at:-2]] == begins
-    assert "(limit ≤ 2.2)" in printed[-5]
+    assert [row.split()[0] for row in printed[at + 7 : -2]] == begins
+    assert "at most 2.2 yuan per decision" in printed[-5]
     assert re.fullmatch(r"Looks at these users are counted in \S+/\d+\.sqlite, whichever DATA .*", printed[-4])
     found = package.evaluate(judged[0], policy=judged[1], learned_here=True)
     assert printed[-2] == found.verdict.words
@@ -156,9 +163,10 @@ def test_what_is_doubted_has_a_star_in_every_table(
     }
     judge._show(replace(result, **doubted), Transitions.open(data).campaign)
     shown = capsys.readouterr().out.splitlines()
-    old, constants, asked = shown[2:5]
+    old, constants, asked = shown[3:6]
     assert (old.count("*"), constants.count("*"), asked.count("*")) == (1, 4, 4)  # old totals are observed
-    assert line(shown, "* not to be relied on: fqe") == "  * not to be relied on: fqe: for a reason"
+    assert all(reason.endswith(": for a reason.") for reason in shown if reason.startswith("  fqe is not recommended"))
+    assert line(shown, "fqe is not recommended for discounted means")
     assert line(shown, "inactive").count("*") == 3
 
 

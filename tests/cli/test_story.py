@@ -43,7 +43,7 @@ def test_from_a_log_to_decisions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
     judged = told("evaluate", "run", "--confidence", 0.9)
     assert "90% intervals, users never used for choosing" in judged
-    assert "coupon_cost (≤ 2.2 per decision)" in judged
+    assert "at most 2.2 yuan per decision" in judged
     for policy in ("old policy", "lp, as served"):
         assert policy in judged
     verdict = json.loads(Path("run/estimates.json").read_text())["verdict"]["words"]

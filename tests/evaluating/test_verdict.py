@@ -196,7 +196,7 @@ def test_how_a_verdict_reads() -> None:
         f"experiment plan); {BUDGET} is certified."
     )
     assert of(given=estimates(1.2), **LOSS).words == (
-        "It loses: -18.0% r against the old policy (97.5% sure of a loss of 14.0% at least) at 20% more cost. "
+        "It loses: −18.0% r against the old policy (97.5% sure of a loss of 14.0% at least) at 20% more cost. "
         f"Do not serve it: keep the old policy. ({BUDGET} is certified.)"
     )
     assert of(beside(0.0005, -0.002)).words == (
@@ -217,6 +217,6 @@ def test_how_a_verdict_reads() -> None:
 
 
 def test_a_percentage_that_rounds_to_nothing_keeps_its_digits() -> None:
-    """`sure of -0.0% at least` says nothing."""
-    assert [change(share) for share in (0.1, -0.18, 0.00024, 0.0)] == ["+10.0%", "-18.0%", "+0.02%", "0%"]
+    """`sure of −0.0% at least` says nothing."""
+    assert [change(share) for share in (0.1, -0.18, 0.00024, 0.0)] == ["+10.0%", "−18.0%", "+0.02%", "0%"]
     assert [size(share) for share in (-0.18, -0.0002, 0.0)] == ["18.0%", "0.02%", "0%"]

@@ -22,7 +22,8 @@ from outlay.estimators.windowed import Window
 from outlay.evaluating.checks import of_agreement, of_behaviour
 from outlay.evaluating.evaluation import Evaluation
 from outlay.jobs.report import report
-from outlay.pages import evidence_tables, evidence_words, report_words
+from outlay.pages import evaluation_words, tables
+from outlay.pages import results as findings
 from outlay.pages.report import render
 from outlay.pages.results import RunResults
 
@@ -67,8 +68,8 @@ def test_the_results_are_what_training_and_evaluation_found(evaluated: Path) -> 
     assert len(results.candidates) == len(results.course) == 20
     manifest = results.run.manifest
     assert [m.weight for m in results.run.members] == [m["weight"] for m in manifest["members"]]
-    kept = {c.step for c in results.candidates if results.is_kept(c)}
-    assert kept == {m["step"] for m in manifest["members"]} - {None}  # a constant has none
+    steps = {m["step"] for m in manifest["members"]} - {None}  # a constant has none
+    assert {member.step for member in results.run.members} - {None} == steps <= {c.step for c in results.candidates}
     assert results.course[-1].original_parameters == 20 * manifest["parameters"]
     assert {share.segment for share in results.evaluated.shares} == {"inactive", "active"}
     assert results.budgets[0].limit == 2.2
@@ -89,26 +90,27 @@ def test_the_page_shows_what_the_evaluation_rests_on(evaluated: Path) -> None:
     assert diagnostics.checks["propensities"].detail is None, "propensities are as logged"
     assert {e.estimator for e in results.evaluated.estimates} == {"fqe", "dr", "mis", "snpdis", "pdis"}
     assert certificate.policies == 1, "aim-greedy has no frontier"
-    assert evidence_words.rests_on(results)[0].startswith("Outcomes and moves depend on state and action alone")
-    assert "Nothing unlogged drove the log's actions." in evidence_words.rests_on(results)
+    assert evaluation_words.rests_on(results)[0].startswith("Outcomes and moves depend on state and action alone")
+    assert "Nothing unlogged drove the log's actions." in evaluation_words.rests_on(results)
     assert certificate.gain_bound == written["certificate"]["gain_bound"]
-    assert [title for title, _ in evidence_tables.differences(results)] == ["the old policy"]
-    assert not [note for note in report_words.notes(results) if "eproduction" in note], "checks have their own section"
+    assert [name for name, _ in tables.differences(results.evaluated, results.campaign)] == ["old"]
+    assert not [note for note in findings.notes(results) if "eproduction" in note], "checks have their own section"
 
 
 def test_what_is_claimed_of_a_window_alone_does_not_take_days_to_be_alike(evaluated: Path) -> None:
     results = results_of(evaluated)
     evaluation = dataclasses.replace(results.evaluated, window=Window(7, 0.2, "the first 7 days"))
-    of_a_window = " ".join(evidence_words.rests_on(dataclasses.replace(results, evaluation=evaluation)))
+    of_a_window = " ".join(evaluation_words.rests_on(dataclasses.replace(results, evaluation=evaluation)))
     assert "state and action alone" not in of_a_window
     assert "The features say enough about a user." in of_a_window
 
 
 def test_gains_by_segment_are_paired(evaluated: Path) -> None:
-    lines = results_of(evaluated).segments
-    assert {line.gain.segment for line in lines} == {"inactive", "active"}
-    for line in lines:
-        old, new, gain = line.old.value, line.new.value, line.gain.value
+    results = results_of(evaluated)
+    by = {(e.segment, e.target, e.policy): e.value for e in results.evaluated.segments}
+    assert {segment for segment, *_ in by} == {"inactive", "active"}
+    for segment, target in {key[:2] for key in by}:
+        old, new, gain = (by[segment, target, policy] for policy in ("old", results.evaluated.subject, "gain"))
         assert old is not None
         assert new is not None
         assert gain == pytest.approx(new - old)

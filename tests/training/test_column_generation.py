@@ -23,7 +23,7 @@ from outlay.learning import multipliers
 from outlay.learning.heads import Coordinates, coordinates
 from outlay.learning.tabular import _means, counted_model, respond, table_network
 from outlay.ops.tabular import constrained_optimum
-from outlay.pages import report_words
+from outlay.pages import results as findings
 from outlay.pages.results import RunResults
 from outlay.training import column_generation, every_budget
 from outlay.training.column_generation import Gap, Generated, gap_words, generate, pooled
@@ -144,8 +144,8 @@ def test_a_counted_training_has_all_the_corners_of_one_limit(habit: Habit, tmp_p
     assert "no policy of the counted model, whose best responses are exact, would add more than" in note
     assert "no gap to the true optimum" in note
     results = RunResults.read(run)
-    assert note in report_words.notes(results)
-    assert report_words.settings(results)["run"]["gap_value"] == gap["value"]
+    assert note in findings.notes(results)
+    assert findings.settings(results)["run"]["gap_value"] == gap["value"]
 
 
 def test_several_limits_on_rich_states_are_spent_but_for_their_margins(

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
@@ -17,12 +17,14 @@ from rich.progress import Progress as ProgressBar
 
 from outlay.cli.interrupts import stop_if_noted
 from outlay.core.progress import Progress
+from outlay.core.wording import number
+
+if TYPE_CHECKING:  # the import takes long, and --help does without it
+    from outlay.pages.tables import Table
 
 Json = Annotated[bool, typer.Option("--json", help="One JSON document on stdout; all else goes to stderr.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress and no tables; errors still show.")]
 Threads = Annotated[int | None, typer.Option("--threads", min=1, help="Processors to use. Default: all.")]
-
-WHOLE, LONGEST = 1e4, 1e15  # between them a number is told in whole units, beyond them by its power of ten
 
 stdout = Console(soft_wrap=True)
 stderr = Console(stderr=True)
@@ -67,28 +69,48 @@ def print_json(value: object) -> None:
     sys.stdout.write(json.dumps(value, ensure_ascii=False, allow_nan=False, indent=1) + "\n")
 
 
+def say(*sentences: str) -> None:
+    """Print lines as they are."""
+    for sentence in sentences:
+        stdout.print(sentence, markup=False, highlight=False)
+
+
+def warn(sentence: str) -> None:
+    """Print a line beside the results, on stderr."""
+    stderr.print(sentence, markup=False, highlight=False, soft_wrap=True)
+
+
 def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
-    """An aligned table on stdout, never cut off; columns of numbers to the right."""
-    cells = [[number(value) for value in row] for row in rows]
-    widths = [max(len(line[i]) for line in [list(columns), *cells]) for i in range(len(columns))]
-    numeric = [i > 0 and all(line[i][:1] in "0123456789+-−–" for line in cells) for i in range(len(columns))]
+    """An aligned table of values; columns of numbers to the right."""
+    cells = [[text(value) for value in row] for row in rows]
+    right = [i > 0 and all(line[i][:1] in "0123456789+-−–" for line in cells) for i in range(len(columns))]
+    _print(title, [list(columns)], cells, right)
+
+
+def show(table: Table) -> None:
+    """A table that a page shows as well: its columns' notes stand below their heads."""
+    heads = [[column.head for column in table.columns], [column.note for column in table.columns]]
+    lines = [[cell.line for cell in row.cells] for row in table.rows]
+    _print(table.title, heads if any(heads[1]) else heads[:1], lines, [not column.words for column in table.columns])
+
+
+def _print(title: str, heads: list[list[str]], lines: list[list[str]], right: list[bool]) -> None:
+    """Aligned columns on stdout, never cut off; a line of fewer cells, one of which spans columns, widens none."""
+    whole = [line for line in [*heads, *lines] if len(line) == len(right)]
+    widths = [max(len(line[i]) for line in whole) for i in range(len(right))]
+    widths[0] = max(len(line[0]) for line in [*heads, *lines])
     if title:
         stdout.print(title, style="bold", markup=False, highlight=False)
-    for line in [list(columns), *cells]:
-        parts = [
-            text.rjust(w) if right else text.ljust(w) for text, w, right in zip(line, widths, numeric, strict=True)
+    for line in [*heads, *lines]:
+        aligned = [
+            cell.rjust(width) if to_right and len(line) == len(right) else cell.ljust(width)
+            for cell, width, to_right in zip(line, widths, right, strict=False)
         ]
-        stdout.print("  " + "   ".join(parts).rstrip(), markup=False, highlight=False)
+        say("  " + "   ".join(aligned).rstrip())
 
 
-def number(value: Any) -> str:
-    """Format a cell: four significant digits, commas in large numbers, a dash for None."""
-    if value is None:
-        return "–"
+def text(value: Any) -> str:
+    """A cell: a number to three digits, a dash for None."""
     if isinstance(value, bool):
         return "yes" if value else "no"
-    if isinstance(value, int) or (isinstance(value, float) and WHOLE <= abs(value) < LONGEST):
-        return f"{value:,.0f}"
-    if isinstance(value, float):
-        return f"{value:.4g}"
-    return str(value)
+    return number(value) if value is None or isinstance(value, (int, float)) else str(value)

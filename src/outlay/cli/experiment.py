@@ -1,23 +1,25 @@
-"""Commands of A/B tests: experiment plan and assign; analyze has a file of its own."""
+"""Commands of A/B tests: experiment plan, assign and analyze."""
 
 from __future__ import annotations
 
 import datetime
 import os
 import shlex
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from outlay.cli.console import Json, Quiet, Threads, number, print_json, progress, table, use_threads
-from outlay.cli.experiment_analyze import analyze, say, show_notes
+from outlay.cli.console import Json, Quiet, Threads, print_json, progress, say, show, table, use_threads, warn
 from outlay.core.errors import OutlayError
+from outlay.core.wording import change, exact, number, percent, plain
 
 if TYPE_CHECKING:
     from outlay.core.campaign import Campaign
     from outlay.experiments.power import Power
+    from outlay.experiments.results import Analysis
+    from outlay.experiments.words import ExperimentNote
     from outlay.jobs.plan_experiment import PlanResult
 
 app = typer.Typer(
@@ -103,7 +105,7 @@ def plan(
     if as_json:
         print_json(result.to_dict())
         return
-    show_notes(result.notes)
+    _show_notes(result.notes)
     if not quiet:
         _show_plan(result, campaign)
 
@@ -133,7 +135,80 @@ def assign(
     elif not quiet:
         outside = result.users - sum(result.counts.values())
         table("", ("arm", "users"), [*result.counts.items(), ("not in the test", outside)])
-        say(f"{out} written: {number(result.users)} users on day {day}, coverage {result.coverage:g}.")
+        say(f"{out} written: {number(result.users)} users on day {day}, coverage {plain(result.coverage)}.")
+
+
+def analyze(
+    log: Annotated[
+        Path,
+        typer.Argument(
+            metavar="LOG", help="Parquet or CSV, or a folder of Parquet files: a row per user and day, or per user."
+        ),
+    ],
+    experiment: Annotated[Path, typer.Option(help="The experiment.toml.")] = Path("experiment.toml"),
+    day: Annotated[int | None, typer.Option(help="Look after this many days. Default: the last whole week.")] = None,
+    column: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="ROLE=SQL",
+            help="A column or expression for user, day, arm, segment, eligible, cost or a metric.",
+        ),
+    ] = None,
+    assigned: Annotated[
+        Path | None, typer.Option(help="Parquet of user, arm and day: all of them count, with or without rows.")
+    ] = None,
+    promised: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="ARM=FILE",
+            help="RUN/estimates.json of an arm, to compare what was promised with what happened. FILE alone, if one "
+            "arm gets a verdict.",
+        ),
+    ] = None,
+    campaign: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="The log's campaign.toml: its [log.delays] say which days are ripe. Default: that of an exported log.",
+        ),
+    ] = None,
+    report: Annotated[
+        Path | None, typer.Option(metavar="FILE.html", help="Write the page of the test, one self-contained file.")
+    ] = None,
+    as_json: Json = False,
+    quiet: Quiet = False,
+    threads: Threads = None,
+) -> None:
+    """Analyze a test: lift with intervals, the verdict at planned decisions, guardrails on any day.
+
+    Example: outlay experiment analyze closed --promised new=run/estimates.json --report test.html
+    """
+    from outlay.jobs.analyze_experiment import analyze_experiment as job
+
+    use_threads(threads)
+    write = None if report is None else _page_writer(report)
+    with progress("analyze", quiet=quiet or as_json) as show:
+        analysis = job(
+            log,
+            experiment,
+            day=day,
+            columns=_columns(column or []),
+            assigned=assigned,
+            promised=_promised(promised or []),
+            campaign=campaign,
+            threads=threads,
+            progress=show,
+        )
+    if write is not None:
+        write(analysis)
+    if as_json:
+        print_json(analysis.to_dict())
+        return
+    _show_notes(analysis.notes)
+    if not quiet:
+        if report is not None:
+            say(f"{report} written: one page that works offline.")
+        _show(analysis)
 
 
 for command in (plan, assign, analyze):
@@ -176,6 +251,47 @@ def _step(text: str) -> dict[str, str]:
     return {"day": day, "coverage": coverage}
 
 
+def _show_notes(notes: Iterable[ExperimentNote]) -> None:
+    """Print notes beside the results."""
+    for note in notes:
+        warn(f"note: {note.words}")
+
+
+def _page_writer(path: Path) -> Callable[[Analysis], object]:
+    """The function that writes the page; what prevents it is reported before the log is read."""
+    from outlay.pages.experiment import check_page_path, write_page
+
+    check_page_path(path)
+    return lambda analysis: write_page(analysis, path)
+
+
+def _columns(given: list[str]) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for text in given:
+        role, _, sql = (part.strip() for part in text.partition("="))
+        if not role or not sql or role in found:
+            raise OutlayError(
+                f"is {text!r}.", where="--column", way_out="Give every role once, e.g. --column cost='coupon * active'."
+            )
+        found[role] = sql
+    return found
+
+
+def _promised(given: list[str]) -> dict[str, str | Path] | Path | None:
+    """Arm → file; or a file alone, for the only arm that gets a verdict."""
+    if len(given) == 1 and "=" not in given[0]:
+        return Path(given[0])
+    found: dict[str, str | Path] = {}
+    for text in given:
+        arm, named, file = text.partition("=")
+        if not named or arm in found:
+            raise OutlayError(
+                f"is {text!r}.", where="--promised", way_out="Give every arm once: --promised new=run/estimates.json."
+            )
+        found[arm] = Path(file)
+    return found or None
+
+
 def _show_plan(result: PlanResult, campaign: Campaign) -> None:
     _show_arms(result, campaign.meta.unit)
     pairs = _pairs(result.powers)
@@ -195,29 +311,35 @@ def _show_arms(result: PlanResult, unit: str) -> None:
         f"{meta.name}: {meta.days} days from {meta.start}",
         ("arm", "kind", "gives", "share", "users", f"budget ({unit})", "per user"),
         [
-            (a.name, a.kind, a.bundle or a.action, f"{a.share:g}", count, _money(a.budget), per_user)
+            (
+                a.name,
+                a.kind,
+                a.bundle or (None if a.action is None else plain(a.action)),
+                plain(a.share),
+                count,
+                None if a.budget is None else plain(a.budget),
+                per_user,
+            )
             for a, count, per_user in zip(arms, result.ramp[-1].users, each, strict=True)
         ],
     )
     table(
         "Users in the test, by day of the ramp",
         ("day", "date", "coverage", *(arm.name for arm in arms)),
-        [(str(step.day), str(step.date), f"{step.coverage:g}", *step.users) for step in result.ramp],
+        [(str(step.day), str(step.date), plain(step.coverage), *step.users) for step in result.ramp],
     )
 
 
 def _show_power(result: PlanResult, pairs: Sequence[tuple[Power, Power | None]]) -> None:
     """What can be detected."""
-    from outlay.core.wording import exact
-
     found: list[tuple[Any, ...]] = []
     asked: list[tuple[Any, ...]] = []
-    for plain, cuped in pairs:
-        pair = plain.metric, plain.arm
-        percents = [_percent(power.relative if power else None) for power in (plain, cuped)]
-        found.append((*pair, plain.mean, plain.absolute, *percents, _percent(cuped.left if cuped else None, 1)))
-        chances = [_percent(power.lift_power if power else None, 1) for power in (plain, cuped)]
-        asked.append((*pair, *chances, plain.lift_users, cuped.lift_users if cuped else None))
+    for bare, cuped in pairs:
+        pair = bare.metric, bare.arm
+        percents = [percent(power.relative if power else None, 2) for power in (bare, cuped)]
+        found.append((*pair, bare.mean, bare.absolute, *percents, percent(cuped.left if cuped else None, 1)))
+        chances = [percent(power.lift_power if power else None, 1) for power in (bare, cuped)]
+        asked.append((*pair, *chances, bare.lift_users, cuped.lift_users if cuped else None))
     chance = exact(result.experiment.meta.power)
     table(
         f"Smallest effect detected with a probability of {chance}, per user over {result.seen_days} days",
@@ -225,7 +347,7 @@ def _show_power(result: PlanResult, pairs: Sequence[tuple[Power, Power | None]])
         found,
     )
     if (lift := pairs[0][0].lift) is not None:
-        title = f"An effect of {100 * lift:+.3g}%: probability of detecting it, and users needed in both arms"
+        title = f"An effect of {change(lift)}: probability of detecting it, and users needed in both arms"
         table(title, ("metric", "arm", "power", "with CUPED", "users needed", "with CUPED"), asked)
 
 
@@ -244,15 +366,36 @@ def _pairs(powers: tuple[Power, ...]) -> list[tuple[Power, Power | None]]:
     return [(power, with_cuped.get((power.metric, power.arm))) for power in powers if not power.cuped]
 
 
-def _verdict(plain: Power, cuped: Power | None) -> str:
-    best = min((power for power in (plain, cuped) if power is not None), key=lambda power: power.absolute)
-    size = f"{best.absolute:.3g}" if best.relative is None else f"{100 * best.relative:.2f}%"
-    return f"A change of {plain.metric} by less than {size} will probably stay hidden."
+def _verdict(bare: Power, cuped: Power | None) -> str:
+    best = min((power for power in (bare, cuped) if power is not None), key=lambda power: power.absolute)
+    size = number(best.absolute) if best.relative is None else percent(best.relative, 2)
+    return f"A change of {bare.metric} by less than {size} will probably stay hidden."
 
 
-def _percent(value: float | None, digits: int = 2) -> str | None:
-    return None if value is None else f"{100 * value:.{digits}f}%"
+def _show(a: Analysis) -> None:
+    from outlay.experiments.lift import Lift
+    from outlay.pages import experiment_words as tables
 
-
-def _money(value: float | None) -> str | None:
-    return None if value is None else f"{value:,.10g}"
+    show(tables.shares(a))
+    if a.ratios:
+        show(tables.ratios(a))
+    if any(arm.spent is not None for arm in a.arms):
+        show(tables.spent(a))
+    for arm in a.comparisons:
+        show(tables.all_metrics(a, arm))
+        if arm.saved:
+            say("  – CUPED adjusts the difference, so it is not simply one value less the other")
+        if arm.exposed:
+            show(tables.all_metrics(a, arm, among_rows=True))
+        if any(isinstance(x, Lift) and x.cautious for x in (*arm.lifts, *arm.exposed)):
+            say(f"  * {tables.WIDENED}")
+        if arm.decisions:
+            show(tables.decisions(a, arm))
+        if arm.change is not None:
+            show(tables.by_week(a, arm))
+        show(tables.followed(arm))
+        if arm.segments:
+            show(tables.by_segment(a, arm))
+    if a.promised:
+        show(tables.promises(a))
+    say(a.verdict)

@@ -1,25 +1,27 @@
-"""The command that judges a policy: evaluate."""
+"""Commands that judge what was learned, and show it: evaluate, frontier, report, compare."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from outlay.cli.console import Json, Quiet, Threads, print_json, progress, stdout, table, use_threads
+from outlay.cli.console import Json, Quiet, Threads, print_json, progress, say, show, table, use_threads, warn
 from outlay.core.campaign import Campaign
-from outlay.core.estimate import Estimate
-from outlay.core.reasons import Reason
-from outlay.core.target import Target
-from outlay.core.wording import HasInterval, exact
+from outlay.core.errors import OutlayError
+from outlay.core.files import can_resume
+from outlay.core.machine import processors
+from outlay.core.wording import exact, number, plain
 
 if TYPE_CHECKING:  # the import takes long, and --help does without it
-    from outlay.estimators.certificate import Certificate
+    from outlay.comparing.results import Comparison
+    from outlay.evaluating.budget_curve import BudgetCurve
     from outlay.evaluating.evaluation import Evaluation
 
-NOT_RELIED_ON = "*"
+RunFolder = Annotated[Path, typer.Argument(metavar="RUN", help="A folder that outlay train wrote.")]
 
 
 def evaluate(
@@ -67,182 +69,235 @@ def evaluate(
     if as_json:
         print_json(result.to_dict())
     elif not quiet:
-        _show(result, run.campaign if run else data.campaign)
+        _show(result, run.campaign if run else data.campaign, run.manifest["margin"] if run else None)
 
 
-def _show(result: Evaluation, campaign: Campaign) -> None:
+def _show(result: Evaluation, campaign: Campaign, margins: Sequence[float] | None = None) -> None:
     from outlay.choosing.estimators import ESTIMATORS
-    from outlay.pages.report_words import DISCOUNTED
+    from outlay.pages import evaluation_words, tables
+    from outlay.pages.results import discounted
 
-    _policies(result, campaign)
-    if result.window is not None:
-        _say(result.window.words)
-    elif campaign.meta.discount > 0 and any(b.per == "decision" for b in campaign.budgets):
-        _say(DISCOUNTED.format(discount=campaign.meta.discount))
-    days = result.window.days if result.window else None
-    _side_by_side(f"{result.title}, by each estimator", result.estimates, campaign, days)
+    show(tables.policies(result, campaign))
+    say(*(f"  {row.name}: {row.note}" for row in result.rows(campaign) if row.note))
+    say(*(discounted(campaign) if result.window is None else [result.window.words]))
+    show(tables.by_estimator(result, campaign))
     for name in dict.fromkeys(e.estimator for e in result.estimates):
-        _say(f"  {name}: {ESTIMATORS[name].note}")
-    _reasons(result.estimates)
-    _segments(result, campaign)
-    differences = [e for e in result.differences if e.against != "old"]
-    if differences:
-        title = f"{result.title} less {result.policies['against']}, paired by user"
-        _side_by_side(title, differences, campaign, days)
+        say(f"  {name}: {ESTIMATORS[name].note}")
+    say(
+        "  * not to be relied on; – no number",
+        *(f"  {reason}" for reason in evaluation_words.reasons(result, campaign)),
+    )
+    for each in tables.segments(result, campaign):
+        show(each)
+    for name, each in tables.differences(result, campaign):
+        if name != "old":
+            show(each)
+    show(tables.checks(result))
     _rests_on(result)
-    _certificate(result.certificate, result.confidence)
-    _say(f"Grade: {result.grade}.")
-    _say(result.verdict.words)
+    _certificate(result, campaign, margins)
+    say(f"Grade: {result.grade}.", result.verdict.words)
     for test in (result.test, result.settling):
         if test is not None:
-            _say(f"{test.words} Plan it with:")
-            _say(f"  {test.command}")
-            _say(f"  {test.placeholders}")
+            say(f"{test.words} Plan it with:", f"  {test.command}", f"  {test.placeholders}")
     if result.randomising is not None:
-        _say(result.randomising.words)
-    _say(f'"Sure" and "certified" hold {result.condition}.')
-
-
-def _policies(result: Evaluation, campaign: Campaign) -> None:
-    """Show totals, costs against their limits, and what is certified."""
-    days, reward, rows = campaign.meta.report_days, campaign.reward_label, result.rows(campaign)
-    columns = ["policy", *(f"{reward}, {k} d" for k in days)]
-    columns += [f"{b.name} ({'≤' if b.sign > 0 else '≥'} {b.limit:g} per {b.per})" for b in campaign.budgets]
-    doubted = _doubted(result, campaign)
-    lines = []
-    for row in rows:
-        mark = NOT_RELIED_ON if row.name in doubted else ""
-        cells = [
-            *((row.totals.get(k), "" if row.kind == "old" else mark) for k in days),  # the old policy's are observed
-            *((row.costs.get(b.name), mark) for b in campaign.budgets),
-        ]
-        known = {None: "–", True: "yes", False: "no"}[row.certified]
-        lines.append((row.name, *(_cell(e) + star if e else "–" for e, star in cells), known))
-    users = "all users" if result.users == "all" else "users never used for choosing"
-    title = f"{campaign.meta.name}: per user, {exact(result.confidence)} intervals, {users}"
-    table(title, (*columns, "certified"), lines)
-    for row in rows:
-        if row.note:
-            _say(f"  {row.name}: {row.note}")
-
-
-def _doubted(result: Evaluation, campaign: Campaign) -> set[str]:
-    """Return the titles of policies with a number in the table of results that is not to be relied on."""
-    shown = {"reward", *(b.name for b in campaign.budgets)}
-    return {
-        result.policies[e.policy]
-        for e in (*result.estimates, *result.beside)
-        if e.estimator == "fqe" and e.caution and Target.parse(e.target).name in shown
-    }
-
-
-def _side_by_side(title: str, estimates: Sequence[Estimate], campaign: Campaign, window: int | None) -> None:
-    """Show a line for each target and a column for each estimator; means are over `window` days, if there is one."""
-    names = list(dict.fromkeys(e.estimator for e in estimates))
-    by = {(e.estimator, e.target): e for e in estimates}
-    lines = [
-        (_words(target, campaign, window), *(_estimate(by.get((name, target))) for name in names))
-        for target in dict.fromkeys(e.target for e in estimates)
-    ]
-    table(title, ("", *names), lines)
-
-
-def _words(text: str, campaign: Campaign, window: int | None) -> str:
-    """`active, 7 d` for `reward@7`; `active per day, discounted` for `reward`, or `…, mean of 7 d`."""
-    target = Target.parse(text)
-    label = campaign.reward_label if target.name == "reward" else target.name
-    if target.days is not None:
-        return f"{label}, {target.days} d"
-    per = {b.name: f"per {b.per}" for b in campaign.budgets}.get(target.name)
-    if window is not None:
-        span = "discounted" if target.kind else f"mean of {window} d"
-        return f"{label} {per or 'per day'}{'' if per == 'per user' else f', {span}'}"
-    return f"{label} {per or ('per day, discounted' if campaign.meta.discount > 0 else 'on the first day')}"
-
-
-def _reasons(estimates: Sequence[Estimate]) -> None:
-    """Say why numbers are not given or not to be relied on: a reason for each estimator."""
-    for mark, meaning in ((NOT_RELIED_ON, "not to be relied on"), ("–", "not given")):
-        reasons: dict[str, list[Reason]] = {}
-        for e in estimates:
-            if reason := e.caution if mark == NOT_RELIED_ON else e.withheld:
-                reasons.setdefault(e.estimator, []).append(reason)
-        alike: dict[str, list[str]] = {}
-        for name, own in reasons.items():
-            others = len(set(own)) - 1
-            alike.setdefault(f"{own[0]}{f' ({others} more in --json)' if others else ''}", []).append(name)
-        for words, names in alike.items():
-            _say(f"  {mark} {meaning}: {', '.join(names)}: {words}")
-
-
-def _segments(result: Evaluation, campaign: Campaign) -> None:
-    """Show the longest total in each segment."""
-    target = str(Target("reward", max(campaign.meta.report_days)))
-    by = {(e.segment, e.policy): e for e in result.segments if e.target == target}
-    if not by:
-        return
-    titles = {"old": result.policies["old"], result.subject: result.title, "gain": "gain"}
-    lines = [
-        (name, f"{by[name, 'old'].users:,}", *(_estimate(by[name, policy]) for policy in titles))
-        for name in dict.fromkeys(segment for segment, _ in by)
-    ]
-    title = f"{_words(target, campaign, None)}, by segment of a user's first row, by fqe"
-    table(title, ("segment", "users", *titles.values()), lines)
-    for segment, reason in dict.fromkeys((e.segment, e.withheld) for e in by.values() if e.withheld):
-        _say(f"  – {segment}: {reason}")
+        say(result.randomising.words)
+    say(f'"Sure" and "certified" hold {result.condition}.')
 
 
 def _rests_on(result: Evaluation) -> None:
-    """Say what the numbers rest on, in a few lines."""
+    """Say what the numbers rest on beside the checks."""
+    from outlay.pages import evaluation_words, tables
+
     diagnostics = result.diagnostics
-    for name, finding in diagnostics.checks.items():
-        _say(f"{name.capitalize()}: {finding.words}.")
     if diagnostics.path_bias is not None:
-        _say(f"Bias: {diagnostics.path_bias.words}.")
-    _say(f"Days: {diagnostics.days.words}.")
+        say(f"Bias: {diagnostics.path_bias.words}.")
+    say(f"Days: {diagnostics.days.words}.")
     if diagnostics.sensitivity is not None:
-        _say(f"Unlogged causes: {diagnostics.sensitivity.words}.")
-    paths = ", ".join(
-        f"{line.matched:.2%} of users for {line.days} d ({line.ess:,.0f} effective)" for line in diagnostics.paths
-    )
-    _say(f"Logged paths that match the policy: {paths}.")
-    for line in diagnostics.overlap:
-        if line.unseen_share > 0:
-            values = ", ".join(f"{value:g}" for value in line.unseen)
-            _say(f"In segment {line.segment!r} {line.unseen_share:.1%} of what it gives was never given: {values}.")
+        say(f"Unlogged causes: {diagnostics.sensitivity.words}.")
+    show(tables.paths(result))
+    say(*evaluation_words.unseen(result))
 
 
-def _certificate(certificate: Certificate, confidence: float) -> None:
+def _certificate(result: Evaluation, campaign: Campaign, margins: Sequence[float] | None) -> None:
     """Say what it certifies, and every bound; the verdict says why there is none."""
     from outlay.choosing.looks import alpha_of, counted_in
-    from outlay.estimators.certificate import OWN
+    from outlay.pages.results import BESIDE_CURVE
+    from outlay.pages.tables import certificate
 
-    clusters = "" if certificate.clusters is None else f" in {certificate.clusters:,} clusters"
-    _say(
-        f"Certificate at {exact(certificate.confidence)}, look {certificate.look} at these {certificate.users:,} "
-        f"users{clusters}: {'certified' if certificate.certified else 'not certified'}."
+    found = result.certificate
+    clusters = "" if found.clusters is None else f" in {number(found.clusters)} clusters"
+    say(
+        f"Certificate at {exact(found.confidence)}, look {found.look} at these {number(found.users)} users{clusters}: "
+        f"{'certified' if found.certified else 'not certified'}."
     )
-    for line in certificate.budgets:
-        if line.bound is not None:
-            side, limit = ("at least", "≥") if line.floor else ("at most", "≤")
-            _say(f"  {line.budget}: {line.value:.3f}, {side} {line.bound:.3f} (limit {limit} {line.limit:g})")
-    if certificate.look and certificate.alpha and certificate.alpha < 0.99 * alpha_of(certificate.look, confidence):
-        _say(
-            f"The same look certifies every other budget of the curve, which outlay frontier shows: {OWN:.0%} of the "
-            f"error that it may make ({exact(alpha_of(certificate.look, confidence))}) are for this mixture."
+    if any(line.bound is not None for line in found.budgets):
+        show(certificate(result, campaign, margins))
+    if found.look and found.alpha and found.alpha < 0.99 * alpha_of(found.look, result.confidence):
+        say(BESIDE_CURVE)
+    say(f"Looks at these users are counted in {counted_in()}, whichever DATA folder their rows are in.")
+
+
+def frontier(
+    run: RunFolder,
+    budget: Annotated[
+        list[float] | None, typer.Option("--budget", help="A limit of the money budget; repeat it for several.")
+    ] = None,
+    export: Annotated[
+        Path | None,
+        typer.Option(help="Write the bundle for the one --budget here, certified (all of a run are one counted look)."),
+    ] = None,
+    confidence: Annotated[float | None, typer.Option(help="Of intervals and the certificate, e.g. 0.95.")] = None,
+    as_json: Json = False,
+    quiet: Quiet = False,
+    threads: Threads = None,
+) -> None:
+    """Show what every budget buys, from one training; give the mixture and the bundle for any of them.
+
+    Without options the curve is also written as the run's page, RUN/frontier.html.
+
+    Example: outlay frontier run --budget 1.5 --export bundles/1.5
+    """
+    use_threads(threads)
+    with progress("frontier", quiet=quiet or as_json) as report:
+        from outlay.jobs.frontier import frontier as job
+
+        curve = job(run, budget or (), export=export, confidence=confidence, progress=report)
+    asked = bool(export or budget or confidence)
+    if as_json:
+        print_json({"page": None if asked else str(run / "frontier.html"), **asdict(curve)})
+    elif not quiet:
+        _show_frontier(curve, run)
+        if curve.export is not None:
+            say(f"{export} written (look {curve.export.look} at the certify users).", curve.export.verdict.words)
+            return
+        page = run / "frontier.html"
+        if asked:
+            say(f"The page is left as it is: outlay frontier {run} writes {page}.")
+            return
+        say(f"{page} written: the curve with a slider; it works offline.")
+
+
+def _show_frontier(curve: BudgetCurve, run: Path) -> None:
+    """A table of the curve, and below it what the requested budgets buy and what is certified."""
+    from outlay.pages.frontier_words import CERTIFIED, CurveWording, headline, losses, table
+
+    wording, money, old = CurveWording.of(curve), curve.money_limit, curve.old
+    show(table(curve, wording))
+    if money.limit < curve.least:
+        say(f"The campaign's own limit, {plain(money.limit)}, lies below the curve.")
+    for point in curve.requested:
+        bought, ends, marginal = headline(point, wording)
+        say(f"{bought} ({ends}). {marginal}" + (f" It is {point.certificate}." if point.certified is False else ""))
+    known = "could not be measured"
+    if old is not None:
+        spent = number(old.spend[curve.place], wording.spend_digits[curve.place])
+        known = f"{wording.value(old.value)} at {spent}"
+    say(f"The log's policy: {known}.", curve.check)
+    if (band := curve.band) is None:
+        say(f"Not certified yet: outlay evaluate {run} looks at the certify users, once for every budget.")
+    else:
+        kept, lost = sum(bool(point.certified) for point in curve.curve), losses(curve)
+        say(
+            f"{kept} of {len(curve.curve)} budgets of the curve are certified at {exact(band.confidence)}, by "
+            f"one look at {number(band.users)} certify users.{f' {CERTIFIED}: {lost}' if lost else ''} "
+            f"Certified holds {curve.condition}."
         )
-    _say(f"Looks at these users are counted in {counted_in()}, whichever DATA folder their rows are in.")
+    if curve.window is not None:
+        say(curve.window.words)
 
 
-def _estimate(e: Estimate | None) -> str:
-    if e is None or e.value is None:
-        return "–"
-    return _cell(e) + ("" if e.recommended else NOT_RELIED_ON)
+def report(run: RunFolder, quiet: Quiet = False, threads: Threads = None) -> None:
+    """Write the HTML report of a run again, into RUN/report.html.
+
+    Example: outlay report run
+    """
+    from outlay.jobs.report import report as job
+
+    use_threads(threads)
+    path = job(run)
+    if not quiet:
+        say(f"{path} written: one page; it works offline.")
 
 
-def _cell(e: HasInterval) -> str:
-    return f"{e.value:.3f}" if e.low is None or e.high is None else f"{e.value:.3f} ±{(e.high - e.low) / 2:.3f}"
+def compare(
+    campaign: Annotated[Path, typer.Argument(metavar="CAMPAIGN", help="campaign.toml.")],
+    out: Annotated[Path, typer.Option("--out", help="The folder to write: table, figures, JSON.")] = Path("comparison"),
+    seeds: Annotated[int, typer.Option(min=1, help="Trainings of each method.")] = 3,
+    immediate: Annotated[
+        float | None, typer.Option(help="What day one may cost per user. Default: as under the log's policy.")
+    ] = None,
+    label_days: Annotated[str, typer.Option(help="Days that labels of response models look ahead.")] = "1,3,7",
+    oracles: Annotated[
+        str,
+        typer.Option(help="Of the methods that look ahead; orthogonal has a frontier alone, bcq+network a game alone."),
+    ] = "ddqn,edrr,bcq,bcq+network,orthogonal",
+    responses: Annotated[str, typer.Option(help="The response models.")] = "deepfm,din",
+    rows: Annotated[
+        list[str] | None,
+        typer.Option(help="A row to make, by name, * for any text ('frontier*'); repeat it for several. Default: all."),
+    ] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Continue an unfinished comparison.")] = False,
+    as_json: Json = False,
+    quiet: Quiet = False,
+    threads: Threads = None,
+) -> None:
+    """Compare methods at equal spend, as in the paper's second table; seeds run side by side on the processors.
+
+    Example: outlay compare campaign.toml --out comparison --seeds 5
+    """
+    use_threads(threads)
+    try:
+        with progress("compare", quiet=quiet or as_json) as report:
+            from outlay.jobs.compare import compare as job
+
+            comparison = job(
+                campaign,
+                out,
+                seeds=seeds,
+                immediate=immediate,
+                label_days=_whole_numbers("--label-days", label_days),
+                oracles=_names(oracles),
+                responses=_names(responses),
+                rows=rows or None,
+                resume=resume,
+                processes=processors(),
+                threads=threads,
+                progress=report,
+            )
+    except KeyboardInterrupt:
+        if can_resume(out):
+            warn("Finished rows are kept; continue with --resume.")
+        raise
+    if as_json:
+        print_json({"path": str(out), **asdict(comparison)})
+    elif not quiet:
+        _show_comparison(comparison)
+        say(f"{out / 'comparison.html'} written: tables and figures; it works offline.")
 
 
-def _say(text: str) -> None:
-    stdout.print(text, markup=False, highlight=False)
+def _names(text: str) -> tuple[str, ...]:
+    return tuple(part.strip() for part in text.split(",") if part.strip())
+
+
+def _whole_numbers(option: str, text: str) -> tuple[int, ...]:
+    parts = _names(text)
+    if not parts or not all(part.isdigit() and int(part) > 0 for part in parts):
+        raise OutlayError(
+            f"is {text!r}; must be whole numbers.",
+            where=option,
+            way_out="Give whole numbers of at least 1, e.g. 1,3,7.",
+        )
+    return tuple(int(part) for part in parts)
+
+
+def _show_comparison(comparison: Comparison) -> None:
+    """A table under each control, and what leads there."""
+    from outlay.comparing.results import CONTROLS
+    from outlay.pages import comparison_table as tables
+
+    for control in CONTROLS:
+        made = tables.table(comparison, control)
+        heads = ["method", *(f"{head}, {small}" for head, small in made.heads), "stored parameters", "training"]
+        table(tables.title(comparison, control), heads, [line.texts(len(made.heads)) for line in made.lines])
+        found = (tables.lead(comparison, control), tables.ties(comparison, control))
+        say(*(f"{sentence}." for sentence in found if sentence))

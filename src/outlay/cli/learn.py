@@ -1,8 +1,7 @@
-"""Commands that learn, and show what was learned: train, frontier, report, compare."""
+"""Commands from a log to a run: init, check, prepare, train."""
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -15,24 +14,22 @@ from outlay.cli.console import (
     keeping,
     print_json,
     progress,
-    stderr,
-    stdout,
+    say,
+    show,
     table,
     use_threads,
+    warn,
 )
 from outlay.core.errors import OutlayError
-from outlay.core.files import can_resume
-from outlay.core.machine import processors
-from outlay.core.target import Target
-from outlay.core.wording import exact
+from outlay.core.files import can_resume, partial_of
+from outlay.core.wording import Interval, decimals, number, percent, plain, signed
 from outlay.training import METHODS, ORACLES
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from outlay.choosing.run import Run
-    from outlay.comparing.results import Comparison
-    from outlay.evaluating.budget_curve import BudgetCurve, CurveMember, CurvePoint
+    from outlay.jobs.check import CheckReport
+    from outlay.logs.effects import Effect
+    from outlay.logs.findings import Finding
 
     Method = str
     Oracle = str
@@ -40,9 +37,140 @@ else:
     Method = Literal[METHODS]
     Oracle = Literal[ORACLES]
 
-RunFolder = Annotated[Path, typer.Argument(metavar="RUN", help="A folder that outlay train wrote.")]
+CampaignFile = Annotated[Path, typer.Argument(metavar="CAMPAIGN", help="The campaign.toml.")]
 Response = Literal["deepfm", "din"]
 Preset = Literal["outlay", "paper"]
+
+
+def init(
+    log: Annotated[
+        str,
+        typer.Argument(
+            metavar="LOG", help="Parquet or CSV (.gz), or postgresql://, s3://, gs://; a row per user and day."
+        ),
+    ],
+    out: Annotated[Path, typer.Option("--out", help="Where to write.")] = Path("campaign.toml"),
+    query: Annotated[str | None, typer.Option(help="SQL that gives the rows, where LOG is a database.")] = None,
+    quiet: Quiet = False,
+    threads: Threads = None,
+) -> None:
+    """Look at a log's columns and write a commented campaign.toml with guesses.
+
+    Example: outlay init log.parquet --out campaign.toml
+    """
+    from outlay.jobs.init import init as job
+
+    use_threads(threads)
+    job(log, out, query=query)
+    if not quiet:
+        say(f"{out} written. Read its comments, correct the guesses, then run: outlay check {out}")
+
+
+def check(campaign: CampaignFile, as_json: Json = False, quiet: Quiet = False, threads: Threads = None) -> None:
+    """Data quality, randomisation, overlap, and the effect of the first day's action. Exits 2 if a finding blocks.
+
+    Example: outlay check campaign.toml --json
+    """
+    from outlay.jobs.check import check as job
+
+    use_threads(threads)
+    with progress("check", quiet=quiet or as_json) as report:
+        report(0.1, "reading the log")
+        found = job(campaign, threads=threads)
+    if as_json:
+        print_json(found.to_dict())
+    elif not quiet:
+        _show_check(found)
+    if quiet:  # errors still show
+        for finding in found.findings:
+            if finding.level == "error":
+                warn(_line(finding))
+    if found.blocks:
+        raise typer.Exit(2)
+
+
+def _show_check(found: CheckReport) -> None:
+    """Findings first, then what was given, then what it did."""
+    facts = (found.rows, found.users, found.days, str(found.first), str(found.last), found.duplicates)
+    table(f"{found.campaign}: {found.source}", ("rows", "users", "days", "first", "last", "duplicates"), [facts])
+    overlap = {entry.action: entry for entry in found.overlap}
+    rows: list[tuple[Any, ...]] = []
+    for action in found.actions:
+        entry = overlap.get(action.value)
+        least: tuple[str | None, ...] = (None,) * 4
+        if entry is not None:
+            shares = (entry.share, entry.least_share, entry.least_propensity)
+            share, least_share, propensity = (percent(share, 2) for share in shares)
+            least = (share, least_share, entry.least_segment, propensity)
+        rows.append((plain(action.value), action.count, action.choices, *least))
+    columns = ("action", "rows", "choices", "share of choices", "least share", "in segment", "least propensity")
+    table("What was given", columns, rows)
+    if found.randomisation:
+        say(f"Assignment: {found.randomisation.verdict}")
+    if found.effects and found.contrast:
+        low, high = map(plain, found.contrast)
+        title = f"First day's action {high} against {low}: effect on the total reward per user, 95% intervals"
+        effects = [(e.segment, e.days, *_signed(e), e.users) for e in found.effects]
+        table(title, ("segment", "days", "effect", "interval", "users"), effects)
+    if found.state:
+        say(f"State: {found.state.words}.")
+    if found.tried:
+        enough = {True: "yes", False: "no", None: "not tested"}
+        tried = [
+            (each.days, ", ".join(each.columns), ", ".join(each.summaries), enough[each.ok]) for each in found.tried
+        ]
+        table("The same with the user's past under [log.history]", ("days", "columns", "summaries", "enough"), tried)
+    if missing := {name: count for name, count in found.missing.items() if count}:
+        table("Missing values", ("role or feature", "rows"), list(missing.items()))
+    say(*map(_line, found.findings))
+    if test := found.test:
+        say(f"{test.words} Plan it with:", f"  {test.command}", f"  {test.placeholders}")
+    blocked = any(finding.level == "error" for finding in found.findings)
+    driven = found.assignment is not None and found.assignment.drivers
+    verdict = "Nothing blocks. Next: outlay prepare or train."
+    if blocked:
+        verdict = "Fix these errors before you run outlay prepare."
+    elif driven:
+        verdict = "Nothing stops outlay prepare or train, but nothing will be certified: see the warnings."
+    say(verdict)
+
+
+def _signed(e: Effect) -> tuple[str, str]:
+    """An effect and its interval, with signs, rounded alike."""
+    digits = decimals([Interval(e.effect, e.low, e.high)])
+    return signed(e.effect, digits), f"{signed(e.low, digits)} to {signed(e.high, digits)}"
+
+
+def _line(finding: Finding) -> str:
+    """What is wrong, where, and the way out."""
+    return f"{finding.level}: {finding.where}: {finding.message} {finding.way_out}".rstrip()
+
+
+def prepare(
+    campaign: CampaignFile,
+    out: Annotated[Path, typer.Option("--out", help="The DATA folder to write.")],
+    cluster: Annotated[bool, typer.Option("--cluster", help="Count and encode the features on a Ray cluster.")] = False,
+    quiet: Quiet = False,
+    threads: Threads = None,
+) -> None:
+    """Encode and link the log: memory-mapped transitions, split by user into learn, select and certify.
+
+    If it is stopped or killed, the same command goes on with what is left.
+
+    Example: outlay prepare campaign.toml --out data
+    """
+    from outlay.jobs.prepare import prepare as job
+
+    use_threads(threads)
+    with keeping(partial_of(out)), progress("prepare", quiet=quiet) as report:
+        data = job(campaign, out, threads=threads, cluster=cluster, progress=report)
+    if not quiet:
+        counts = [len(data.users_of(split)) for split in range(3)]
+        table("", ("rows", "users", "learn", "select", "certify"), [(len(data), len(data.users), *counts)])
+        manifest = data.manifest
+        for told in (*([manifest.events["words"]] if manifest.events else ()), *manifest.told):
+            say(f"{told}.")
+        say(f"{out} written. Next: outlay train {out} --out run")
 
 
 def train(
@@ -144,13 +272,15 @@ def train(
             )
     except KeyboardInterrupt:
         if can_resume(out):
-            stderr.print("There is a checkpoint; continue with --resume.", markup=False)
+            warn("There is a checkpoint; continue with --resume.")
         raise
     if as_json:
         print_json({"run": str(out), **run.manifest})
     elif not quiet:
-        _show_run(run.manifest, [budget.name for budget in run.campaign.budgets])
-        stdout.print(f"{out} written. Next: outlay evaluate {out}", markup=False)
+        from outlay.pages.tables import members
+
+        show(members(run))
+        say(*(f"note: {note}" for note in run.manifest["notes"]), f"{out} written. Next: outlay evaluate {out}")
 
 
 def _train_seeds(
@@ -164,11 +294,11 @@ def _train_seeds(
     if as_json:
         print_json([{"run": str(run.folder), **run.manifest} for run in runs])
     elif not quiet:
-        rows = [(str(run.folder), f"{run.manifest['seconds']:.0f}", *_fitted_mean(run)) for run in runs]
+        rows = [(str(run.folder), number(run.manifest["seconds"], 0), *_fitted_mean(run)) for run in runs]
         table(
             "As select users measure it", ("", "seconds", "reward", *(b.name for b in runs[0].campaign.budgets)), rows
         )
-        stdout.print(f"{out} written. Next: outlay evaluate {runs[0].folder}", markup=False)
+        say(f"{out} written. Next: outlay evaluate {runs[0].folder}")
 
 
 def _fitted_mean(run: Run) -> list[float | None]:
@@ -177,254 +307,3 @@ def _fitted_mean(run: Run) -> list[float | None]:
     if any(m.fitted is None for m in run.members):
         return [None] * count
     return [sum(m.weight * m.fitted[i] for m in run.members if m.fitted is not None) for i in range(count)]
-
-
-def _show_run(manifest: dict[str, Any], budgets: list[str]) -> None:
-    critics = any(m["critic"] for m in manifest["members"])
-    unknown = [None] * (1 + len(budgets))
-    rows = [
-        (
-            f"member {i}",
-            f"{m['weight']:.1%}",
-            m["name"],
-            " ".join(f"{x:.4g}" for x in m["multiplier"]),
-            *(
-                number
-                for pair in zip(m["critic"] or unknown, m["fitted"] or unknown, strict=True)
-                for number in (pair if critics else pair[1:])
-            ),
-        )
-        for i, m in enumerate(manifest["members"])
-    ]
-    kinds = (" (critic)", " (fitted)") if critics else ("",)
-    names = [f"{name}{kind}" for name in ("reward", *budgets) for kind in kinds]
-    steps = f"{manifest['steps']:,} steps in " if manifest["steps"] else ""
-    table(
-        f"{manifest['method']} of {manifest['oracle']}, {steps}{manifest['seconds']:.0f} s",
-        ("", "users", "policy", "λ", *names),
-        rows,
-    )
-    for note in manifest["notes"]:
-        stdout.print(f"note: {note}", markup=False)
-
-
-def frontier(
-    run: RunFolder,
-    budget: Annotated[
-        list[float] | None, typer.Option("--budget", help="A limit of the money budget; repeat it for several.")
-    ] = None,
-    export: Annotated[
-        Path | None,
-        typer.Option(help="Write the bundle for the one --budget here, certified (all of a run are one counted look)."),
-    ] = None,
-    confidence: Annotated[float | None, typer.Option(help="Of intervals and the certificate, e.g. 0.95.")] = None,
-    as_json: Json = False,
-    quiet: Quiet = False,
-    threads: Threads = None,
-) -> None:
-    """Show what every budget buys, from one training; give the mixture and the bundle for any of them.
-
-    Without options the curve is also written as the run's page, RUN/frontier.html.
-
-    Example: outlay frontier run --budget 1.5 --export bundles/1.5
-    """
-    use_threads(threads)
-    with progress("frontier", quiet=quiet or as_json) as report:
-        from outlay.jobs.frontier import frontier as job
-
-        curve = job(run, budget or (), export=export, confidence=confidence, progress=report)
-    asked = bool(export or budget or confidence)
-    if as_json:
-        print_json({"page": None if asked else str(run / "frontier.html"), **asdict(curve)})
-    elif not quiet:
-        _show_frontier(curve, run)
-        if curve.export is not None:
-            stdout.print(f"{export} written (look {curve.export.look} at the certify users).", markup=False)
-            stdout.print(curve.export.verdict.words, markup=False)
-            return
-        page = run / "frontier.html"
-        if asked:
-            stdout.print(f"The page is left as it is: outlay frontier {run} writes {page}.", markup=False)
-            return
-        stdout.print(f"{page} written: the curve with a slider; it works offline.", markup=False)
-
-
-def _mixture(members: Sequence[CurveMember], folds: int) -> str:
-    """λ of each member and its share of users; of a mixture of folds the ends of all λ."""
-    multipliers = [", ".join(f"{price:.3g}" for price in member.multiplier) for member in members]
-    if folds == 1:
-        return "; ".join(f"{price} ({m.weight:.0%})" for price, m in zip(multipliers, members, strict=True))
-    order = sorted(range(len(members)), key=lambda i: members[i].multiplier)
-    return f"{multipliers[order[0]]} to {multipliers[order[-1]]}, {len(members)} members"
-
-
-def _marginal(point: CurvePoint) -> str:
-    """`0.0312 (0.028 to 0.034)`."""
-    ends = f" ({_near(point.marginal_low):.2g} to {_near(point.marginal_high):.2g})"
-    return f"{_near(point.marginal):.3g}{'' if point.slack else ends}"
-
-
-def _show_frontier(curve: BudgetCurve, run: Path) -> None:
-    """A table of the curve, and below it what the requested budgets buy and what is certified."""
-    from outlay.pages.frontier_words import CERTIFIED, losses, measured_on
-
-    money, place = curve.money_limit, curve.place
-    days = Target.parse(curve.objective).days
-    reward = f"{curve.reward_label}, {days} d" if days else f"{curve.reward_label} per decision"
-    others = [budget.name for budget in curve.budgets if budget is not money]
-    columns = [f"{money.name} ≤, per {money.per}", reward, "spend", *others, "marginal reward", "λ (users)"]
-    if curve.band is not None:
-        columns.append("certified")
-
-    def line(point: CurvePoint, mark: str) -> tuple[str, ...]:
-        spends = [f"{_near(s):.4g} ±{_near(h - s):.2g}" for s, h in zip(point.spend, point.spend_high, strict=True)]
-        mixture = _mixture(point.members, curve.folds)
-        return (
-            f"{point.budget:.4g}{mark}",
-            f"{point.value:.4f} ±{point.high - point.value:.4f}",
-            spends[place],
-            *(s for j, s in enumerate(spends) if j != place),
-            _marginal(point),
-            mixture,
-            *(() if point.certified is None else ("yes" if point.certified else "no",)),
-        )
-
-    every = max(1, (len(curve.curve) - 1) // 10)
-    rows = [(point, "") for point in curve.curve[::every]] + [(point, " requested") for point in curve.requested]
-    rows.sort(key=lambda row: row[0].budget)
-    table(
-        f"{curve.campaign}: what a budget buys, {exact(curve.confidence)} intervals on {measured_on(curve)}",
-        columns,
-        [line(*row) for row in rows],
-    )
-
-    def show(sentence: str) -> None:
-        stdout.print(sentence, markup=False, highlight=False)
-
-    if money.limit < curve.least:
-        show(f"The campaign's own limit, {money.limit:g}, lies below the curve.")
-    for point in curve.requested:
-        words = f"At {point.budget:.4g}, one more {curve.unit} per {money.per} buys {_marginal(point)} {reward}."
-        if point.slack:
-            words = f"At {point.budget:.4g} there is money to spare: above {curve.most:.4g} it buys nothing more."
-        show(words + (f" It is {point.certificate}." if point.certified is False else ""))
-    old = curve.old
-    show(
-        f"The log's policy: {'could not be measured' if old is None else f'{old.value:.4f} at {old.spend[place]:.4g}'}."
-    )
-    show(curve.check)
-    if (band := curve.band) is None:
-        show(f"Not certified yet: outlay evaluate {run} looks at the certify users, once for every budget.")
-    else:
-        kept = sum(bool(point.certified) for point in curve.curve)
-        lost = losses(curve)
-        show(
-            f"{kept} of {len(curve.curve)} budgets of the curve are certified at {exact(band.confidence)}, by "
-            f"one look at {band.users:,} certify users.{f' {CERTIFIED}: {lost}' if lost else ''} "
-            f"Certified holds {curve.condition}."
-        )
-    if curve.window is not None:
-        show(curve.window.words)
-
-
-def _near(number: float) -> float:
-    """The number, or 0 where only rounding is left of it."""
-    return round(number, 9) + 0.0
-
-
-def report(run: RunFolder, quiet: Quiet = False, threads: Threads = None) -> None:
-    """Write the HTML report of a run again, into RUN/report.html.
-
-    Example: outlay report run
-    """
-    from outlay.jobs.report import report as job
-
-    use_threads(threads)
-    path = job(run)
-    if not quiet:
-        stdout.print(f"{path} written: one page; it works offline.", markup=False)
-
-
-def compare(
-    campaign: Annotated[Path, typer.Argument(metavar="CAMPAIGN", help="campaign.toml.")],
-    out: Annotated[Path, typer.Option("--out", help="The folder to write: table, figures, JSON.")] = Path("comparison"),
-    seeds: Annotated[int, typer.Option(min=1, help="Trainings of each method.")] = 3,
-    immediate: Annotated[
-        float | None, typer.Option(help="What day one may cost per user. Default: as under the log's policy.")
-    ] = None,
-    label_days: Annotated[str, typer.Option(help="Days that labels of response models look ahead.")] = "1,3,7",
-    oracles: Annotated[
-        str,
-        typer.Option(help="Of the methods that look ahead; orthogonal has a frontier alone, bcq+network a game alone."),
-    ] = "ddqn,edrr,bcq,bcq+network,orthogonal",
-    responses: Annotated[str, typer.Option(help="The response models.")] = "deepfm,din",
-    rows: Annotated[
-        list[str] | None,
-        typer.Option(help="A row to make, by name, * for any text ('frontier*'); repeat it for several. Default: all."),
-    ] = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Continue an unfinished comparison.")] = False,
-    as_json: Json = False,
-    quiet: Quiet = False,
-    threads: Threads = None,
-) -> None:
-    """Compare methods at equal spend, as in the paper's second table; seeds run side by side on the processors.
-
-    Example: outlay compare campaign.toml --out comparison --seeds 5
-    """
-    use_threads(threads)
-    try:
-        with progress("compare", quiet=quiet or as_json) as report:
-            from outlay.jobs.compare import compare as job
-
-            comparison = job(
-                campaign,
-                out,
-                seeds=seeds,
-                immediate=immediate,
-                label_days=_whole_numbers("--label-days", label_days),
-                oracles=_names(oracles),
-                responses=_names(responses),
-                rows=rows or None,
-                resume=resume,
-                processes=processors(),
-                threads=threads,
-                progress=report,
-            )
-    except KeyboardInterrupt:
-        if can_resume(out):
-            stderr.print("Finished rows are kept; continue with --resume.", markup=False)
-        raise
-    if as_json:
-        print_json({"path": str(out), **asdict(comparison)})
-    elif not quiet:
-        _show_comparison(comparison)
-        stdout.print(f"{out / 'comparison.html'} written: tables and figures; it works offline.", markup=False)
-
-
-def _names(text: str) -> tuple[str, ...]:
-    return tuple(part.strip() for part in text.split(",") if part.strip())
-
-
-def _whole_numbers(option: str, text: str) -> tuple[int, ...]:
-    parts = _names(text)
-    if not parts or not all(part.isdigit() and int(part) > 0 for part in parts):
-        raise OutlayError(
-            f"is {text!r}; must be whole numbers.",
-            where=option,
-            way_out="Give whole numbers of at least 1, e.g. 1,3,7.",
-        )
-    return tuple(int(part) for part in parts)
-
-
-def _show_comparison(comparison: Comparison) -> None:
-    """A table under each control, and what leads there."""
-    from outlay.comparing.results import CONTROLS
-    from outlay.pages import comparison_table as tables
-
-    for control in CONTROLS:
-        made = tables.table(comparison, control)
-        heads = ["method", *(f"{head}, {small}" for head, small in made.heads), "stored parameters", "training"]
-        table(tables.title(comparison, control), heads, [line.texts(len(made.heads)) for line in made.lines])
-        for sentence in (tables.lead(comparison, control), tables.ties(comparison, control)):
-            if sentence:
-                stdout.print(f"{sentence}.", markup=False, highlight=False)

@@ -17,8 +17,8 @@ interrupts.listen(quietly=True)  # before the libraries are loaded that swallow 
 
 import typer
 
-from outlay.cli import data, experiment, judge, learn, use
-from outlay.cli.console import stderr
+from outlay.cli import experiment, judge, learn, use
+from outlay.cli.console import warn
 from outlay.cli.serve import export_log, serve
 from outlay.core.errors import OutlayError
 from outlay.core.machine import in_words
@@ -52,14 +52,14 @@ def _main(
 
 
 for command in (
-    data.init,
-    data.check,
-    data.prepare,
+    learn.init,
+    learn.check,
+    learn.prepare,
     learn.train,
     judge.evaluate,
-    learn.frontier,
-    learn.report,
-    learn.compare,
+    judge.frontier,
+    judge.report,
+    judge.compare,
     use.score,
     use.allocate,
     serve,
@@ -84,15 +84,10 @@ def _run() -> None:
         interrupts.stop_if_noted()
         app()  # ends in SystemExit; wrong options are told, with code 2, by Typer
     except OutlayError as error:
-        stderr.print(f"error: {error}", markup=False, highlight=False, soft_wrap=True)
+        warn(f"error: {error}")
         sys.exit(2)
     except (PermissionError, NotADirectoryError, IsADirectoryError, FileExistsError) as error:
-        stderr.print(
-            f"error: {error.filename}: {error.strerror}. Give another path.",
-            markup=False,
-            highlight=False,
-            soft_wrap=True,
-        )
+        warn(f"error: {error.filename}: {error.strerror}. Give another path.")
         sys.exit(2)
     except KeyboardInterrupt:
         _say_interrupted()
@@ -107,12 +102,12 @@ def _run() -> None:
             _say_interrupted()
             sys.exit(INTERRUPTED)
         if (told := in_words(error)) is not None:
-            stderr.print(f"error: {told}", markup=False, highlight=False, soft_wrap=True)
+            warn(f"error: {told}")
             sys.exit(2)
         traceback.print_exc()
-        stderr.print("This is a bug in outlay, not in your input. Please report it with the lines above.", markup=False)
+        warn("This is a bug in outlay, not in your input. Please report it with the lines above.")
         sys.exit(1)
 
 
 def _say_interrupted() -> None:
-    stderr.print("interrupted; nothing half-written was left as finished.", markup=False)
+    warn("interrupted; nothing half-written was left as finished.")

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from outlay.cli.console import Json, Quiet, Threads, print_json, progress, stderr, stdout, table, use_threads
+from outlay.cli.console import Json, Quiet, Threads, print_json, progress, say, table, use_threads, warn
+from outlay.core.wording import days
 
 LEDGER = "OUTLAY_LEDGER"  # the environment variable that names the ledger
 
@@ -134,7 +135,7 @@ def export_log(
     elif not quiet:
         _show(result, out)
     for words in result.warnings():
-        stderr.print(f"warning: {words}", markup=False, highlight=False, soft_wrap=True)
+        warn(f"warning: {words}")
 
 
 def _show(result: ExportResult, out: Path) -> None:
@@ -145,11 +146,10 @@ def _show(result: ExportResult, out: Path) -> None:
     if rows:
         table(f"campaign {exported['campaign']}: a row per user and day", columns, rows)
     else:
-        stdout.print("Nothing new: no other day is closed, and no money has moved.", markup=False)
+        say("Nothing new: no other day is closed, and no money has moved.")
     if result.edited:
-        stdout.print(f"{out / 'campaign.toml'} was edited by hand and stays as it is.", markup=False)
-    days = "day" if exported["days"] == 1 else "days"
-    stdout.print(f"{out} holds {exported['days']} {days}. Next: outlay check {out / 'campaign.toml'}", markup=False)
+        say(f"{out / 'campaign.toml'} was edited by hand and stays as it is.")
+    say(f"{out} holds {days(exported['days'])}. Next: outlay check {out / 'campaign.toml'}")
 
 
 def _warn_of_password(ledger: str) -> None:
@@ -160,4 +160,4 @@ def _warn_of_password(ledger: str) -> None:
             "warning: every user of this machine can read the password of --ledger in the list of processes. Give it "
             f"as PGPASSWORD, in ~/.pgpass, or with the whole URL as {LEDGER}."
         )
-        stderr.print(words, markup=False, highlight=False, soft_wrap=True)
+        warn(words)

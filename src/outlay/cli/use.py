@@ -7,21 +7,10 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from outlay.cli.console import (
-    Json,
-    Quiet,
-    Threads,
-    keeping,
-    number,
-    print_json,
-    progress,
-    stderr,
-    stdout,
-    table,
-    use_threads,
-)
+from outlay.cli.console import Json, Quiet, Threads, keeping, print_json, progress, say, table, use_threads, warn
 from outlay.core.errors import OutlayError
 from outlay.core.files import partial_of
+from outlay.core.wording import number, percent, plain
 from outlay.simulators import CAMPAIGNS
 
 if TYPE_CHECKING:
@@ -86,9 +75,9 @@ def score(
         table(
             "",
             ("action", "share of rows"),
-            [(f"{action:g}", f"{share:.1%}") for action, share in result.shares.items()],
+            [(plain(action), percent(share, 1)) for action, share in result.shares.items()],
         )
-        stdout.print(f"{out} written: {number(result.rows)} rows.", markup=False)
+        say(f"{out} written: {number(result.rows)} rows.")
 
 
 def allocate(
@@ -137,12 +126,11 @@ def allocate(
     _report_new_values(result.unknown, result.unseen)
     if not quiet:
         unit = opened.campaign.meta.unit
-        table("", ("action", "share of users"), [(f"{a:g}", f"{share:.1%}") for a, share in result.shares.items()])
-        stdout.print(
-            f"{out} written: {number(result.rows)} users, {cost} cost {result.cost:,.2f} of {result.total:,.2f} "
-            f"{unit}; at most {100 * result.gap:.2g}% of the value is lost against the best allocation.",
-            markup=False,
-            highlight=False,
+        table("", ("action", "share of users"), [(plain(a), percent(share, 1)) for a, share in result.shares.items()])
+        say(
+            f"{out} written: {number(result.rows)} users, {cost} cost {number(result.cost, 2)} of "
+            f"{number(result.total, 2)} {unit}; at most {percent(result.gap, 2)} of the value is lost against the best "
+            "allocation."
         )
 
 
@@ -203,7 +191,7 @@ def simulate(
     if as_json:
         print_json({"path": str(path), **read_manifest(out, "campaign")})
     elif not quiet:
-        stdout.print(f"{out} written. Next: outlay check {path}", markup=False)
+        say(f"{out} written. Next: outlay check {path}")
 
 
 def _pair(text: str | None) -> tuple[float, float] | None:
@@ -234,9 +222,8 @@ def doctor(as_json: Json = False, quiet: Quiet = False, threads: Threads = None)
 def _report_new_values(unknown: int, unseen: int) -> None:
     """Say how much of what was decided the log had not shown."""
     if unknown:
-        stderr.print(f"{number(unknown)} values were not in the vocabulary and got the unknown code.", markup=False)
+        warn(f"{number(unknown)} values were not in the vocabulary and got the unknown code.")
     if unseen:
-        stderr.print(
-            f"Rows in states that the log never showed: {number(unseen)}. They got the action that is best on average.",
-            markup=False,
+        warn(
+            f"Rows in states that the log never showed: {number(unseen)}. They got the action that is best on average."
         )

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 NONE = "–"
+LONGEST = 1e15  # a number from there on is told by its power of ten, as one that six digits would show as 0
 
 
 class HasInterval(Protocol):
@@ -25,12 +26,24 @@ class HasInterval(Protocol):
         """The upper end."""
 
 
+class Interval(NamedTuple):
+    """A value with the ends of its interval; None where there is no interval."""
+
+    value: float
+    low: float | None = None
+    high: float | None = None
+
+
 def number(value: float | None, digits: int | None = None) -> str:
     """A number with `digits` after the point, by default three significant digits; `–` if there is none."""
     if value is None or not math.isfinite(value):
         return NONE
+    if abs(value) >= LONGEST:
+        return f"{value:.3g}".replace("-", "−")
     if digits is None:
         digits = 0 if float(value).is_integer() else _digits_for(abs(value) / 10)
+        if 0 < abs(value) < 0.5 * 10.0**-digits:
+            return f"{value:.3g}".replace("-", "−")
     text = f"{value:,.{digits}f}"
     if float(text.replace(",", "")) == 0:
         text = text.removeprefix("-")  # no "−0.00"
@@ -60,28 +73,53 @@ def _digits_for(size: float) -> int:
     return min(max(1 - math.floor(math.log10(size)), 0), 6)
 
 
-def percent(share: float) -> str:
-    """`0.3712` → `37%`; small shares keep a digit."""
-    return f"{100 * share:.0f}%" if share >= 0.095 or share == 0 else f"{100 * share:.1f}%"
+def signed(value: float | None, digits: int | None = None) -> str:
+    """A difference, with its sign unless it rounds to 0: `0.5` → `+0.500`."""
+    text = number(value, digits)
+    return f"+{text}" if value is not None and value > 0 and text != NONE and text.strip("0.,") else text
 
 
-def change(share: float) -> str:
-    """A change, with its sign: `0.032` → `+3.2%`."""
-    return f"{'+' if share > 0 else '-' if share < 0 else ''}{size(share)}"
+def ends(low: float | None, high: float | None, digits: int | None = None) -> str:
+    """An interval: `0.469 to 0.477`; empty if there is none."""
+    return "" if low is None or high is None else f"{number(low, digits)} to {number(high, digits)}"
+
+
+def half(low: float | None, high: float | None, digits: int | None = None) -> str:
+    """Half its width, where there is little room: `±0.004`."""
+    return "" if low is None or high is None else f"±{number((high - low) / 2, digits)}"
+
+
+def money(value: float | None) -> str:
+    """An amount, without small change if it is large."""
+    return number(value, 0 if value is not None and abs(value) >= 100 else 2)
+
+
+def percent(share: float | None, digits: int | None = None) -> str:
+    """`0.3712` → `37%`; small shares keep a digit. Or with `digits` after the point."""
+    if share is None:
+        return NONE
+    return f"{number(100 * share, digits if digits is not None else 0 if share >= 0.095 or share == 0 else 1)}%"
+
+
+def change(share: float, digits: int | None = None) -> str:
+    """A change, with its sign: `0.032` → `+3.2%`; or with `digits` after the point."""
+    if digits is not None:
+        return f"{signed(100 * share, digits)}%"
+    return f"{'+' if share > 0 else '−' if share < 0 else ''}{size(share)}"
 
 
 def size(share: float) -> str:
-    """How large a change is: `-0.032` → `3.2%`; what would round to 0.0% keeps a digit that says something."""
+    """How large a change is: `−0.032` → `3.2%`; what would round to 0.0% keeps a digit that says something."""
     percent = abs(100 * share)
     return f"{percent:.1f}%" if percent >= 0.05 else f"{percent:.1g}%"
 
 
-def exact(share: float) -> str:
+def exact(share: float, digits: int = 4) -> str:
     """A share from a setting, to four digits: `0.975` → `97.5%`, and what a look gets, `0.991667` → `99.17%`.
 
-    What is less than all never reads 100%: `0.99995` → `99.995%`.
+    What is less than all never reads 100%: `0.99995` → `99.995%`. With three digits it is for shares that may be tiny.
     """
-    texts = (f"{100 * share:.{digits}g}" for digits in range(4, 17))
+    texts = (f"{100 * share:.{shown}g}" for shown in range(digits, 17))
     return f"{next((text for text in texts if text != '100'), '100')}%"
 
 
@@ -91,6 +129,14 @@ def advised(value: float, sign: int = 1) -> str:
         return "0"
     size = 10.0 ** (math.floor(math.log10(abs(value))) - 3)
     return f"{sign * (math.floor(sign * value / size) + 1) * size:.6g}"
+
+
+def at_least(value: float) -> str:
+    """A budget to ask for, six digits rounded up: the least one, rounded down, could not be kept."""
+    if value <= 0:
+        return "0"
+    size = 10.0 ** (math.floor(math.log10(value)) - 5)
+    return f"{math.ceil(value / size - 1e-6) * size:.6g}"
 
 
 def short(count: float) -> str:

@@ -368,7 +368,7 @@ class _Words:
         assert old is not None
         if old.at_most is not None and old.at_most < 0:
             least = f"{self._sure} of {size(old.at_most)} at least"
-            return f"The cut costs {self._gain().removeprefix('-')} against today's policy ({least})"
+            return f"The cut costs {self._gain().removeprefix('−')} against today's policy ({least})"
         return f"Against today's policy the estimate is {self._gain()} ({self._at_least(old)})"
 
     def _gain(self) -> str:

@@ -10,14 +10,13 @@ say which interval is meant: that of the planned decisions, of all days at once,
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from enum import Enum
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from outlay.core.wording import days, decimals, exact, number
+from outlay.core.wording import days, decimals, exact, number, signed
 
 if TYPE_CHECKING:
     from outlay.experiments.lift import ArmDifference
@@ -26,6 +25,7 @@ if TYPE_CHECKING:
 PER_USER = " per user"
 MOST_DIGITS = 4  # after the point
 MOST = 10.0  # a relative change beyond 1,000% is not shown in digits
+BEYOND = f"more than +{number(100 * MOST)}%"  # nothing falls by more than 100%
 MOST_RUNS = 5  # of days that are named
 LIST = "--assigned arms.parquet, as outlay experiment assign writes it for the last day"
 CROSSED = "{metric} was {size} on day {day}, when it crossed the bound,"
@@ -393,11 +393,11 @@ def _rounded(x: ArmDifference) -> list[str]:
     if x.relative is None:
         absolute = _Ends(x.absolute.value, x.absolute.low, x.absolute.high)
         digits = _visible(absolute, decimals([absolute]))
-        return [_signed(part, digits) for part in absolute]
+        return [signed(part, digits) for part in absolute]
     percents = _Ends(100 * x.relative.value, 100 * x.relative.low, 100 * x.relative.high)
     digits = max(1, decimals([percents])) if max(map(abs, percents)) <= 100 * MOST else 1
     digits = _visible(percents, digits)
-    return [_percent(part, digits) for part in percents]
+    return [f"{signed(part, digits)}%" if abs(part) <= 100 * MOST else BEYOND for part in percents]
 
 
 def _visible(x: _Ends, digits: int) -> int:
@@ -406,15 +406,3 @@ def _visible(x: _Ends, digits: int) -> int:
     while digits < MOST_DIGITS and round(least, digits) == 0:
         digits += 1
     return digits
-
-
-def _percent(x: float, digits: int) -> str:
-    if abs(x) > 100 * MOST:
-        return f"more than +{100 * MOST:,.0f}%"  # nothing falls by more than 100%
-    return f"{_signed(x, digits)}%"
-
-
-def _signed(x: float, digits: int) -> str:
-    """With its sign, unless it rounds to 0."""
-    text = number(x, digits)
-    return f"+{text}" if x > 0 and math.isfinite(x) and text.strip("0.,") else text

@@ -18,8 +18,9 @@ from outlay.comparing.results import (
 )
 from outlay.core.campaign import BudgetLimit
 from outlay.core.target import Target
-from outlay.pages import words
-from outlay.pages.words import Interval
+from outlay.core.wording import NONE, Interval, days, decimals, number, percent, short
+from outlay.pages.tables import limit as limit_words
+from outlay.pages.tables import per
 
 GROUPS = {
     "log": "",
@@ -67,7 +68,7 @@ class MethodLine(NamedTuple):
     def texts(self, columns: int) -> list[str]:
         """The line in so many columns of figures, the name before them and what it stores and takes after them."""
         name = f"{self.name} ({self.note})" if self.note and self.cells else self.name
-        cells = [cell.text for cell in self.cells] or [f"{words.NONE} {self.note}", *[""] * (columns - 1)]
+        cells = [cell.text for cell in self.cells] or [f"{NONE} {self.note}", *[""] * (columns - 1)]
         return [name, *cells, self.stored, self.seconds]
 
 
@@ -85,9 +86,9 @@ def rows_of(c: Comparison, control: str) -> list[MethodRow]:
 
 def title(c: Comparison, control: str) -> str:
     """`habit, the campaign's limits: coupon_cost at most 2 yuan per decision; estimate ± sd over seeds, 3 seeds`."""
-    spend = f"at most {words.number(c.immediate)} {c.unit} a user"
+    spend = f"at most {number(c.immediate)} {c.unit} a user"
     if limits := c.limits(control):
-        spend = "; ".join(f"{budget.name} {words.limit(budget)}" for budget in limits)
+        spend = "; ".join(f"{budget.name} {limit_words(budget)}" for budget in limits)
     figures = f"estimate{' ± sd over seeds' * (c.seeds > 1)}{' [true value]' * c.knows_truth}"
     return f"{c.campaign}, {CONTROLS[control]}: {spend}; {figures}, {c.seeds} seed{'s' * (c.seeds > 1)}"
 
@@ -97,11 +98,11 @@ def table(c: Comparison, control: str) -> ComparisonTable:
     rows, limits = rows_of(c, control), c.limits(control)
     unit = f"{c.unit} per user"
     if control == "immediate":
-        unit = f"at most {words.number(c.immediate)} {unit}"
-    columns = [(str(Target("reward", k)), words.days(k), c.reward_label) for k in sorted(c.report_days)] + [
+        unit = f"at most {number(c.immediate)} {unit}"
+    columns = [(str(Target("reward", k)), days(k), c.reward_label) for k in sorted(c.report_days)] + [
         (str(Target(c.money, 1)), f"{c.money} on day one", unit)
     ]
-    columns += [(b.name, b.name, words.limit(b) if limits else words.per(b)) for b in c.budgets]
+    columns += [(b.name, b.name, limit_words(b) if limits else per(b)) for b in c.budgets]
     heads = [(head, small) for _, head, small in columns]
     cells = [_column(rows, target, limits, c.seeds) for target, _, _ in columns]
     for limit in limits:
@@ -127,8 +128,8 @@ def lead(comparison: Comparison, control: str) -> str:
 
     All methods are judged by the truth where it is known of all of them, else all by the estimate.
     """
-    days, limits = max(comparison.report_days), comparison.limits(control)
-    target = str(Target("reward", days))
+    longest, limits = max(comparison.report_days), comparison.limits(control)
+    target = str(Target("reward", longest))
     rows = [row for row in comparison.under(control) if target in row.figures]
     kind = decided_by([row for row in rows if row.group != "log"], target)
     parts = [_best([row for row in rows if row.group == group], target, limits, kind) for group in _KINDS]
@@ -136,7 +137,7 @@ def lead(comparison: Comparison, control: str) -> str:
     if not any(parts):
         return "Nothing could be evaluated"
     which = f"the best of each kind{f' that keeps {_every(limits)}' if limits else ''}"
-    what = f"{BY[kind].capitalize()} {comparison.reward_label} in {words.days(days)}"
+    what = f"{BY[kind].capitalize()} {comparison.reward_label} in {days(longest)}"
     return f"{what}, {which}: {'; '.join(filter(None, parts))}"
 
 
@@ -167,8 +168,8 @@ def _price(row: MethodRow) -> tuple[str, str]:
     """What it stores, and `8.4 s`, `64 s`."""
     stored, time = row.stored_parameters, row.seconds
     return (
-        words.NONE if stored is None else words.short(stored),
-        words.NONE if time is None else f"{time:.{0 if time >= 10 else 1}f} s",
+        NONE if stored is None else short(stored),
+        NONE if time is None else f"{number(time, 0 if time >= 10 else 1)} s",
     )
 
 
@@ -183,14 +184,14 @@ def _column(rows: Sequence[MethodRow], target: str, limits: Sequence[BudgetLimit
 
     def cell(i: int, figure: SeedMean | None) -> FigureCell:
         if figure is None:
-            return FigureCell(words.NONE)
+            return FigureCell(NONE)
 
-        def text(number: float | None, before: str = "") -> str:
-            return "" if number is None else f"{before}{words.number(number, digits)}"
+        def text(value: float | None, before: str = "") -> str:
+            return "" if value is None else f"{before}{number(value, digits)}"
 
         over, true_over = (limit is not None and breaks_limit(cost, limit) for cost in (figure.value, figure.truth))
         return FigureCell(
-            text(figure.value) or words.NONE,
+            text(figure.value) or NONE,
             spread=text(figure.sd, "± "),
             ends=f"{text(figure.low)} to {text(figure.high)}" if figure.low is not None else "",
             truth=" ".join(filter(None, (text(figure.truth), text(figure.truth_sd, "± ")))),
@@ -209,15 +210,15 @@ def _against(row: MethodRow, limit: BudgetLimit) -> FigureCell:
     kind: Kind = "value" if row.number(limit.name, "truth") is None else "truth"
     cost = row.number(limit.name, kind)
     if cost is None or limit.limit <= 0:
-        return FigureCell(words.NONE)
-    return FigureCell(f"{100 * cost / limit.limit:.1f}%", by=BY[kind], over=breaks_limit(cost, limit))
+        return FigureCell(NONE)
+    return FigureCell(percent(cost / limit.limit, 1), by=BY[kind], over=breaks_limit(cost, limit))
 
 
 def _share(figure: SeedMean | None) -> FigureCell:
     """A true share with its spread over seeds: `0.62 ± 0.05`."""
     if figure is None or figure.truth is None:
-        return FigureCell(words.NONE)
-    return FigureCell(f"{figure.truth:.2f}", "" if figure.truth_sd is None else f"± {figure.truth_sd:.2f}")
+        return FigureCell(NONE)
+    return FigureCell(number(figure.truth, 2), "" if figure.truth_sd is None else f"± {number(figure.truth_sd, 2)}")
 
 
 def _digits(figures: Sequence[SeedMean]) -> int:
@@ -225,9 +226,9 @@ def _digits(figures: Sequence[SeedMean]) -> int:
     known = [(f.value, f.low, f.high, f.sd) for f in figures if f.value is not None]
     if not known:  # every estimate is withheld
         known = [(f.truth, f.low, f.high, f.truth_sd) for f in figures if f.truth is not None]
-    digits = words.decimals([Interval(value, low, high) for value, low, high, _ in known])
+    digits = decimals([Interval(value, low, high) for value, low, high, _ in known])
     spreads = [Interval(value, value - sd, value + sd) for value, _, _, sd in known if sd]
-    return max(digits, min(words.decimals(spreads), digits + 1)) if spreads else digits
+    return max(digits, min(decimals(spreads), digits + 1)) if spreads else digits
 
 
 def _best(rows: Sequence[MethodRow], target: str, limits: Sequence[BudgetLimit], kind: Kind) -> str:
@@ -237,7 +238,7 @@ def _best(rows: Sequence[MethodRow], target: str, limits: Sequence[BudgetLimit],
     if not within:
         return f"{_KINDS[rows[0].group]} none" if known else ""
     value, best = max(within, key=lambda one: one[0])
-    return f"{_short(best)} {words.number(value)}"
+    return f"{_short(best)} {number(value)}"
 
 
 def _old(row: MethodRow, target: str, limits: Sequence[BudgetLimit], kind: Kind) -> str:
@@ -245,7 +246,7 @@ def _old(row: MethodRow, target: str, limits: Sequence[BudgetLimit], kind: Kind)
     by: Kind = kind if row.number(target, kind) is not None else "value"
     notes = [] if by == kind else [BY[by]]
     notes += [] if row.keeps(limits, by) else [f"does not keep {_every(limits)}"]
-    return f"{row.name} {words.number(row.number(target, by))}" + (f" ({', '.join(notes)})" if notes else "")
+    return f"{row.name} {number(row.number(target, by))}" + (f" ({', '.join(notes)})" if notes else "")
 
 
 def _every(limits: Sequence[BudgetLimit]) -> str:

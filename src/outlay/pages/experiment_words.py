@@ -1,4 +1,4 @@
-"""What the page of a test says around its figures: headings' findings, cards, and a metric's cells.
+"""What page and terminal say of a test around its figures: headings' findings, cards, and its tables.
 
 The verdict's own sentences and notes are those of `experiments/words.py`.
 """
@@ -8,10 +8,11 @@ from __future__ import annotations
 import datetime
 from itertools import groupby
 
-from outlay.core.wording import NONE, days, decimals, exact, number, percent, short
+from outlay.core.wording import NONE, days, decimals, exact, money, number, percent, short
 from outlay.experiments.lift import ArmDifference, Lift, Withheld
-from outlay.experiments.results import Analysis, ArmComparison, Course, Outcome, Promise
-from outlay.experiments.words import ends, guardrail, quoted, value
+from outlay.experiments.results import Analysis, ArmComparison, ArmState, Course, Outcome, Promise
+from outlay.experiments.words import ends, guardrail, p_value, quoted, value
+from outlay.pages.tables import Cell, Column, Table, kept, numbers, row, words
 
 BADGES: dict[Outcome, tuple[str, str]] = {  # class and text; a blocked verdict stands in a box instead
     "better": ("yes", "✓ Better than the control"),
@@ -20,6 +21,10 @@ BADGES: dict[Outcome, tuple[str, str]] = {  # class and text; a blocked verdict 
     "harm": ("no", "✕ Doing harm: stop it"),
     "open": ("open", "Not decided yet"),
 }
+WIDENED = (
+    "interval widened: a few users account for most of this metric, and one arm is too small to estimate its own "
+    "variance, so both arms are given the pooled variance"
+)
 
 
 def period(a: Analysis) -> str:
@@ -84,20 +89,6 @@ def metrics(a: Analysis) -> str:
     """What the table of all metrics shows."""
     doubted = [quoted(arm.arm) for arm in a.comparisons if a.doubted(arm.arm)]
     return f"Totals per user after day {a.day}" + (f"; not to be trusted: {', '.join(doubted)}" if doubted else "")
-
-
-def metric_cells(arm: ArmComparison, x: Lift | Withheld) -> list[tuple[str, str]]:
-    """(value, interval) of the control, the arm, the difference, the relative difference and CUPED; may be empty."""
-    if isinstance(x, Withheld):
-        return []
-    digits, absolute, saved = decimals([x.absolute]), ArmDifference(x.absolute, None), arm.saved.get(x.metric)
-    return [
-        (number(x.control, digits), ""),
-        (number(x.treatment, digits), ""),
-        (value(absolute, unit=""), ends(absolute, unit="")),
-        (NONE, "") if x.relative is None else (value(x), ends(x)),
-        (NONE if saved is None or not x.covariate else percent(max(saved, 0.0)), ""),
-    ]
 
 
 def exposed(a: Analysis, arm: ArmComparison) -> str:
@@ -193,7 +184,11 @@ def power(a: Analysis) -> str:
     if not arms:
         return "It is not known how small a difference this test could detect"
     several = len(a.contestants) > 1
-    smallest = [f"{_detectable(arm)}{f' in {quoted(arm.arm)}' if several else ''}" for arm in arms]
+    smallest = [
+        f"{percent(x, 1 if x >= 0.01 else 2)}{f' in {quoted(arm.arm)}' if several else ''}"
+        for arm in arms
+        if (x := arm.detectable) is not None
+    ]
     now = "" if a.day == a.experiment.meta.days else f" if it ended after day {a.day}"
     return (
         f"This test detects a difference of {' or '.join(smallest)} in {a.experiment.meta.metric}{now}; a smaller one "
@@ -204,11 +199,6 @@ def power(a: Analysis) -> str:
 def with_power(a: Analysis) -> list[ArmComparison]:
     """The arms whose power is known."""
     return [arm for arm in a.contestants if arm.detectable is not None and not arm.blocked]
-
-
-def _detectable(arm: ArmComparison) -> str:
-    x = arm.detectable or 0.0
-    return f"{number(100 * x, 1 if x >= 0.01 else 2)}%"
 
 
 def cuped(arm: ArmComparison) -> str:
@@ -223,16 +213,6 @@ def cuped(arm: ArmComparison) -> str:
         f"CUPED: what users did before the start explains {percent(saved)} of the variance of {metric}, as if the test "
         f"had {number(1 / (1 - saved), 2)} times the users."
     )
-
-
-def share(x: float, digits: int = 2) -> str:
-    """A share with two digits after the point, since sample ratios differ there."""
-    return f"{number(100 * x, digits)}%"
-
-
-def money(x: float | None) -> str:
-    """An amount, without small change if it is large."""
-    return number(x, 0 if x is not None and abs(x) >= 100 else 2)
 
 
 def unit(a: Analysis) -> str:
@@ -256,3 +236,187 @@ def settings(a: Analysis, version: str) -> dict[str, dict[str, object]]:
         "ramp": {f"from day {step.day}": f"{exact(step.coverage)} of every arm" for step in experiment.ramp},
         "arms": {arm.name: arm.model_dump(exclude={"name"}, exclude_none=True) for arm in experiment.arms},
     }
+
+
+# Tables.
+
+
+def shares(a: Analysis) -> Table:
+    """The users of each arm, beside the plan."""
+    rows = (row(arm.name, percent(arm.planned_share, 2), percent(arm.share, 2), number(arm.users)) for arm in a.arms)
+    title = f"{a.experiment.meta.name}: arms after day {a.day} of {a.experiment.meta.days}"
+    return Table(title, (*words("arm"), *numbers("share planned", "share observed", "users")), tuple(rows))
+
+
+def ratios(a: Analysis) -> Table:
+    """The users of each arm against the control's: two digits after the point, since sample ratios differ there."""
+    rows = (
+        row(
+            Cell(check.arm, ", ".join(filter(None, (check.of, check.part)))),
+            kept(check.passed),
+            *map(number, (check.control, check.treatment)),
+            number(check.control * check.planned, 0),
+            p_value(check.p_value),
+        )
+        for check in a.ratios
+    )
+    columns = (
+        *words(f"against {a.control}", "as planned"),
+        Column("users", f"in {a.control}"),
+        Column("users", "in this arm"),
+        Column("expected", f"for as many in {a.control}"),
+        Column("p", "blocks below 0.001"),
+    )
+    return Table("sample ratio", columns, tuple(rows))
+
+
+def spent(a: Analysis) -> Table:
+    """Each arm's money: its budget, what was due and what was spent."""
+    due = a.experiment.budget_due[a.day - 1]
+
+    def line(arm: ArmState) -> tuple[Cell | str, ...]:
+        used = Cell(percent(arm.budget_used, 1), look="no" if arm.budget_used > 1 else "") if arm.budget else NONE
+        amounts = (arm.budget, arm.budget and arm.budget * due, arm.spent)
+        each = NONE if arm.spent is None or not arm.users else number(arm.spent / arm.users)
+        return Cell(arm.name, arm.kind), number(arm.users), *map(money, amounts), used, each
+
+    heads = ("users", "budget", f"due by day {a.day}", "spent", "share of its budget", "spent per user")
+    title = f"money{f', in {unit(a)}' if unit(a) else ''}"
+    return Table(title, (*words("arm"), *numbers(*heads)), tuple(row(*line(arm)) for arm in a.arms))
+
+
+def spent_by_day(a: Analysis) -> Table:
+    """What each arm has spent by day, and as a share of its budget."""
+    arms = [arm for arm in a.arms if arm.spent_by_day]
+    columns = (
+        Column("after day", "spent so far, and share of its budget", words=True),
+        *numbers(*(x.name for x in arms)),
+    )
+    rows = (
+        row(
+            str(day),
+            *(
+                Cell(money(x), percent(x / arm.budget, 1) if arm.budget else "")
+                for arm, x in zip(arms, after, strict=True)
+            ),
+        )
+        for day, after in enumerate(zip(*(arm.spent_by_day for arm in arms), strict=True), 1)
+    )
+    return Table("", columns, tuple(rows))
+
+
+def all_metrics(a: Analysis, arm: ArmComparison, *, among_rows: bool = False) -> Table:
+    """Every metric at a single look; among users with a row, or among all."""
+    of = "users with a row, " if among_rows else ""
+    columns = (
+        *words(f"{of}{arm.arm} against {a.control}"),
+        *numbers(a.control, arm.arm, "difference", "relative"),
+        Column("variance explained", "by CUPED"),
+    )
+
+    def line(x: Lift | Withheld) -> tuple[Cell | str, ...]:
+        if isinstance(x, Withheld):
+            return Cell(x.metric, per(a, x.metric)), Cell(f"not shown: {x.reason.words}", span=5)
+        digits, saved = decimals([x.absolute]), arm.saved.get(x.metric)
+        notes = (per(a, x.metric), "interval widened*" if x.cautious else "")
+        return (
+            Cell(x.metric, ", ".join(filter(None, notes))),
+            number(x.control, digits),
+            number(x.treatment, digits),
+            effect(ArmDifference(x.absolute, None), per_user=""),
+            NONE if x.relative is None else effect(x),
+            NONE if saved is None or not x.covariate else percent(max(saved, 0.0)),
+        )
+
+    found = arm.exposed if among_rows else arm.lifts
+    title = f"{of}{arm.arm} against {a.control}: at a single look, {exact(a.experiment.meta.confidence)} intervals"
+    return Table(
+        title, columns, tuple(row(*line(x), look="withheld" if isinstance(x, Withheld) else "") for x in found)
+    )
+
+
+def decisions(a: Analysis, arm: ArmComparison) -> Table:
+    """The planned decisions, with intervals that hold over all of them."""
+    columns = (
+        *words("planned decision", "crossed"),
+        Column("difference", f"{exact(1 - a.alpha)} over all decisions"),
+        *numbers("in standard errors", "bound"),
+    )
+    sides = {0: Cell("no verdict"), 1: Cell("better", look="yes"), -1: Cell("worse", look="no")}
+    rows = (
+        row(
+            f"after day {d.day}",
+            sides[arm.favours(d)] if d.side else "no",
+            effect(d),
+            number(d.z, 2),
+            f"±{number(d.bound, 2)}",
+        )
+        for d in arm.decisions
+    )
+    return Table("planned decisions, with intervals that hold over all of them", columns, tuple(rows))
+
+
+def by_week(a: Analysis, arm: ArmComparison) -> Table:
+    """The effect in the first week and since."""
+    change = arm.change
+    assert change is not None
+    first = Column(f"{a.experiment.meta.metric} by week", "per day, of users who came in week 1", words=True)
+    line = row(change.trend, effect(change.first), effect(change.since), p_value(change.p_value))
+    title = "by week, at a single look"
+    return Table(title, (first, *numbers("week 1", change.weeks, "p of no change")), (line,))
+
+
+def followed(arm: ArmComparison) -> Table:
+    """Every followed metric now, and the days on which it was seen to move."""
+    sides = {1: "higher", -1: "lower", 0: "no change shows"}
+    rows = (
+        row(
+            course.metric,
+            effect(course.points[-1].on_all_days),
+            sides[course.now],
+            NONE if course.seen is None else " to ".join(map(str, dict.fromkeys(course.seen))),
+        )
+        for course in arm.courses
+        if course.points
+    )
+    columns = (*words("metric"), *numbers("so far"), *words("now", "seen on days"))
+    return Table("any day, with intervals that hold on all days at once", columns, tuple(rows))
+
+
+def by_day(arm: ArmComparison) -> Table:
+    """Every followed metric by day, with the interval for all days."""
+    courses = [*([arm.course] if arm.course else []), *arm.guardrails]
+    found = {(course.metric, point.day): point.on_all_days for course in courses for point in course.points}
+    first = Column("after day", "intervals that hold on all days at once", words=True)
+    rows = (
+        row(str(day), *(effect(found.get((course.metric, day))) for course in courses))
+        for day in sorted({day for _, day in found})
+    )
+    return Table("", (first, *numbers(*(course.metric for course in courses))), tuple(rows))
+
+
+def by_segment(a: Analysis, arm: ArmComparison) -> Table:
+    """Every metric by segment."""
+    first = Column("segment", f"{arm.arm} against {a.control}", words=True)
+    rows = (row(each.name, number(each.users), *map(effect, each.lifts)) for each in arm.segments)
+    columns = (first, *numbers("users", *(x.metric for x in arm.segments[0].lifts)))
+    return Table("by segment, at a single look: for understanding, not for deciding", columns, tuple(rows))
+
+
+def promises(a: Analysis) -> Table:
+    """What an estimate promised of each arm, and what happened."""
+    rows = (
+        row(
+            Cell(promise_name(a, p), f"by {p.estimator}{f'; {p.caution}' if p.caution else ''}"),
+            *(effect(x.in_percent) for x in (p.promised, p.happened)),
+            kept(p.agrees),
+        )
+        for p in a.promised
+    )
+    columns = (*words("metric"), *numbers("promised", "happened"), *words("agree"))
+    return Table("promised and happened, relative", columns, tuple(rows))
+
+
+def effect(x: ArmDifference | Withheld | None, per_user: str = " per user") -> Cell:
+    """A difference with its interval."""
+    return Cell(value(x, per_user), ends(x, unit=per_user)) if isinstance(x, ArmDifference) else Cell()

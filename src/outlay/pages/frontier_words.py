@@ -1,10 +1,10 @@
-"""The frontier in words, budget by budget, for its page and the terminal: here its numbers are rounded."""
+"""The frontier in words, budget by budget, and its table, for page and terminal."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -12,11 +12,13 @@ from numpy.typing import NDArray
 
 from outlay.core.campaign import BudgetLimit
 from outlay.core.target import Target
+from outlay.core.wording import NONE, Interval, at_least, change, days, decimals, ends, exact, number, percent, plain
 from outlay.evaluating.budget_curve import BudgetCurve, CurvePoint
-from outlay.pages import words
-from outlay.pages.words import Interval
+from outlay.pages.tables import Cell, Column, Row, Table, figure, kept, limit, per, words
 
 ROUNDING = 1e-9  # of weights: a linear programme leaves traces
+FEW = 2  # members that a line has room for
+TABLE_STEPS = 10  # of the curve, in its table
 CERTIFIED = "Certified means that the limits are kept, not that a budget gains"
 
 Vector = NDArray[np.float64]
@@ -51,19 +53,19 @@ class CurveWording:
     @classmethod
     def of(cls, curve: BudgetCurve) -> CurveWording:
         """Read names, units and digits from the curve."""
-        money, label, days = curve.money_limit, curve.reward_label, Target.parse(curve.objective).days
+        money, label, total = curve.money_limit, curve.reward_label, Target.parse(curve.objective).days
         unit = "unit of money" if money.unit == "money" else money.unit
-        span = f"user over {words.days(days)}" if money.per == "user" and days else money.per
-        per = f"user in {words.days(days)}" if days else "decision"
+        span = f"user over {days(total)}" if money.per == "user" and total else money.per
+        each = f"user in {days(total)}" if total else "decision"
         points, band = curve.curve, curve.band
         return cls(
             budgets=curve.budgets,
             place=curve.place,
-            reward=f"{label} per {per}",
-            brief=label if money.per == "user" else f"{label} per {per}",
+            reward=f"{label} per {each}",
+            brief=label if money.per == "user" else f"{label} per {each}",
             more=f"one more {unit} per {span}",
             old=None if curve.old is None else curve.old.value,
-            sure=None if band is None else words.exact(band.confidence),
+            sure=None if band is None else exact(band.confidence),
             sure_old=None if band is None else band.old,
             digits=_digits([p.value for p in points], [p.high - p.value for p in points]),
             budget_digits=_digits([curve.most], [(curve.most - curve.least) / max(len(points) - 1, 1)]),
@@ -75,75 +77,128 @@ class CurveWording:
 
     def value(self, value: float) -> str:
         """The objective, without its unit."""
-        return words.number(value, self.digits)
+        return number(value, self.digits)
 
     def gain(self, value: float) -> str:
         """Over the old policy: `+11%`; `–` where that could not be measured."""
-        return "–" if self.old is None else _percent(value, self.old)
-
-    def ends(self, low: float, high: float, digits: int) -> str:
-        """`0.469 to 0.477`."""
-        return f"{words.number(low, digits)} to {words.number(high, digits)}"
+        return NONE if self.old is None else against(value, self.old)
 
     def marginal(self, point: CurvePoint) -> str:
         """The marginal reward there, as part of a sentence."""
         if point.slack or point.marginal <= 0:
-            spent = words.number(point.spend[self.place], self.spend_digits[self.place])
+            spent = number(point.spend[self.place], self.spend_digits[self.place])
             return f"more money buys nothing with these policies: they spend {spent} at most"
-        low, high = (words.number(end) for end in (point.marginal_low, point.marginal_high))
-        return f"{self.more} buys {words.number(point.marginal)} {self.brief} ({low} to {high})"
+        low, high = (number(end) for end in (point.marginal_low, point.marginal_high))
+        return f"{self.more} buys {number(point.marginal)} {self.brief} ({low} to {high})"
 
     def mixture(self, point: CurvePoint) -> str:
         """A line per member: its λ and its share of users."""
         lines, many = [], any(m.fold for m in point.members)
         for member in (m for m in point.members if m.weight > ROUNDING):
-            prices = ", ".join(words.number(price) for price in member.multiplier)
+            prices = ", ".join(number(price) for price in member.multiplier)
             prices = prices if len(self.budgets) == 1 else f"({prices})"
-            share = "under 0.1%" if member.weight < 0.0005 else words.percent(member.weight)
+            share = "under 0.1%" if member.weight < 0.0005 else percent(member.weight)
             of = f"fold {member.fold + 1}: " if many else ""
             lines.append(f"{of}λ = {prices} for {'all' if member.weight >= 1 - ROUNDING else share + ' of'} users")
         return "\n".join(lines)
 
+    def prices(self, point: CurvePoint) -> str:
+        """The same in a line: of many members the ends of their λ."""
+        lines = self.mixture(point).split("\n")
+        if len(lines) <= FEW:
+            return "; ".join(lines)
+        prices = sorted(m.multiplier for m in point.members if m.weight > ROUNDING)
+        low, high = (", ".join(number(price) for price in each) for each in (prices[0], prices[-1]))
+        return f"λ = {low} to {high}, {len(prices)} members"
+
     def panel(self, point: CurvePoint) -> dict[str, str]:
         """The texts of the panel for a budget, by the names of their elements."""
-        budget = words.number(point.budget, self.budget_digits)
+        budget = number(point.budget, self.budget_digits)
         texts = {
             "budget": budget,
             "value": self.value(point.value),
-            "ends": self.ends(point.low, point.high, self.digits),
+            "ends": ends(point.low, point.high, self.digits),
             "gain": self.gain(point.value),
-            "margin": words.number(point.margin, self.spend_digits[self.place]),
+            "margin": number(point.margin, self.spend_digits[self.place]),
             "marginal": _sentence(self.marginal(point)),
             "mixture": self.mixture(point),
-            "command": f"outlay frontier RUN --budget {_enough(point.budget)} --export DIR",
+            "command": f"outlay frontier RUN --budget {at_least(point.budget)} --export DIR",
             "aria": f"budget {budget}: {self.value(point.value)} {self.reward}",
         }
         for j, digits in enumerate(self.spend_digits):
-            texts[f"spend{j}"] = words.number(point.spend[j], digits)
-            texts[f"ends{j}"] = self.ends(point.spend_low[j], point.spend_high[j], digits)
+            texts[f"spend{j}"] = number(point.spend[j], digits)
+            texts[f"ends{j}"] = ends(point.spend_low[j], point.spend_high[j], digits)
         return texts if self.sure is None else {**texts, **self.certificate(point)}
 
     def certificate(self, point: CurvePoint) -> dict[str, str]:
         """The texts that the look at the certify users adds for a budget."""
         texts = {"certificate": f"✓ certified at {self.sure}" if point.certified else f"✕ {point.certificate}"}
         for j, (budget, bound) in enumerate(zip(self.budgets, point.bounds or (), strict=True)):
-            reach = f"{'at most' if budget.sign > 0 else 'at least'} {words.number(bound, self.spend_digits[j])}"
+            reach = f"{'at most' if budget.sign > 0 else 'at least'} {number(bound, self.spend_digits[j])}"
             texts[f"bound{j}"] = "no bound" if bound is None else f"{reach} ({self.sure} sure)"
         if point.gain_bound is None or not self.sure_old:
             texts["least"] = "no bound"
         else:
             end, which = (point.gain_most or 0.0, "a loss, ") if point.loses else (point.gain_bound, "")
-            reach = f"{_percent(self.sure_old + end, self.sure_old)} at {'best' if which else 'least'}"
+            reach = f"{against(self.sure_old + end, self.sure_old)} at {'best' if which else 'least'}"
             texts["least"] = f"{which}{reach} ({self.sure} sure)"
         return texts
+
+
+def table(curve: BudgetCurve, wording: CurveWording) -> Table:
+    """What every tenth budget of the curve buys and spends, and every requested one."""
+    money = curve.money_limit
+    points = sorted([*curve.curve[::TABLE_STEPS], *curve.requested], key=lambda p: p.budget)
+    points = points[:1] + [p for before, p in pairwise(points) if p.budget > before.budget]
+    columns = (
+        Column("budget", per(money)),
+        Column("buys", wording.reward),
+        Column("over the old policy", "estimate"),
+        *(Column("spends", per(b)) if b.name == money.name else Column(b.name, limit(b)) for b in wording.budgets),
+        Column("marginal reward"),
+        *(() if wording.sure is None else (Column("certified", f"at {wording.sure}", words=True),)),
+        *words("mixture"),
+    )
+
+    def line(point: CurvePoint) -> Row:
+        mark = ""
+        if any(point.budget == other.budget for other in curve.requested):
+            mark = "the campaign’s" if point.budget == money.limit else "requested"
+        spends = (
+            figure(Interval(*values), digits)
+            for *values, digits in zip(
+                point.spend, point.spend_low, point.spend_high, wording.spend_digits, strict=True
+            )
+        )
+        cells = (
+            Cell(number(point.budget, wording.budget_digits), mark),
+            figure(Interval(point.value, point.low, point.high), wording.digits),
+            Cell(wording.gain(point.value), wording.certificate(point)["least"] if point.loses else ""),
+            *spends,
+            _marginal(point),
+            *(() if wording.sure is None else (kept(bool(point.certified)),)),
+            Cell(wording.mixture(point), brief=wording.prices(point)),
+        )
+        return Row(cells, look="chosen" if mark else "")
+
+    title = f"{curve.campaign}: what a budget buys, {exact(curve.confidence)} intervals on {measured_on(curve)}"
+    return Table(title, columns, tuple(map(line, points)))
+
+
+def _marginal(point: CurvePoint) -> Cell:
+    """The marginal reward with its interval; 0 where only rounding is left of it."""
+    if point.slack:
+        return Cell("0")
+    value, low, high = (round(x, 9) for x in (max(point.marginal, 0.0), point.marginal_low, point.marginal_high))
+    return Cell(number(value), ends(low, high))
 
 
 def headline(point: CurvePoint, wording: CurveWording) -> list[str]:
     """What the requested budget buys, and the marginal reward there."""
     money, given = wording.budgets[wording.place], point.budget
     whose = "The campaign’s budget" if given == money.limit else "A budget"
-    bought = f"{whose} of {words.plain(given)} {words.per(money)} buys {wording.value(point.value)} {wording.reward}"
-    return [bought, wording.ends(point.low, point.high, wording.digits), f"At that budget, {wording.marginal(point)}."]
+    bought = f"{whose} of {plain(given)} {per(money)} buys {wording.value(point.value)} {wording.reward}"
+    return [bought, ends(point.low, point.high, wording.digits), f"At that budget, {wording.marginal(point)}."]
 
 
 def beside_old(curve: BudgetCurve, wording: CurveWording) -> tuple[str, str]:
@@ -153,20 +208,20 @@ def beside_old(curve: BudgetCurve, wording: CurveWording) -> tuple[str, str]:
     what a look at the certify users bounds; until then the comparison stands below it, with a warning.
     """
     old, money = curve.old, curve.money_limit
-    ends = wording.ends(curve.least, curve.most, wording.budget_digits)
-    bare = f"What budgets from {ends} {words.per(money)} buy"
+    between = ends(curve.least, curve.most, wording.budget_digits)
+    bare = f"What budgets from {between} {per(money)} buy"
     if old is None or wording.old is None:
         return f"{bare}. The log says too little about its own policy to compare it with them", ""
     spend, value = np.array([p.spend for p in curve.curve]), np.array([p.value for p in curve.curve])
     spend, paid = np.maximum.accumulate(spend[:, wording.place]), old.spend[wording.place]
     reached = float(np.interp(paid, spend, value)) if spend[0] <= paid <= spend[-1] else None
     broken = [
-        f"{b.name} {words.limit(b)}"
+        f"{b.name} {limit(b)}"
         for j, b in enumerate(wording.budgets)
         if j != wording.place and b.sign * (old.spend[j] - b.limit) > 0
     ]
     also = f"; the old policy does not keep {' and '.join(broken)}, these do" if broken else ""
-    with_as_much = f"With what the old policy spends, {words.number(paid)} {words.per(money)}, these policies"
+    with_as_much = f"With what the old policy spends, {number(paid)} {per(money)}, these policies"
     if curve.band is not None and wording.sure_old:
         sure = _sure_gain(curve.curve, spend, paid, wording)
         if reached is None or sure is None:
@@ -183,8 +238,8 @@ def beside_old(curve: BudgetCurve, wording: CurveWording) -> tuple[str, str]:
         )
     rising = np.maximum.accumulate(value)
     if rising[0] <= wording.old <= rising[-1]:
-        needed = words.number(cost := float(np.interp(wording.old, rising, spend)))
-        parts.append(f"They reach its {wording.value(wording.old)} with {needed} ({_percent(cost, paid)})")
+        needed = number(cost := float(np.interp(wording.old, rising, spend)))
+        parts.append(f"They reach its {wording.value(wording.old)} with {needed} ({against(cost, paid)})")
     if not parts:
         return bare, ""
     return bare, (
@@ -204,12 +259,12 @@ def _sure_gain(curve: Sequence[CurvePoint], spend: Vector, paid: float, wording:
         return None
     if bound <= 0:
         return f"no gain is {wording.sure} sure there"
-    text = f"a gain of {_percent(wording.sure_old + bound, wording.sure_old)} is {wording.sure} sure"
+    text = f"a gain of {against(wording.sure_old + bound, wording.sure_old)} is {wording.sure} sure"
     first = next((i for i, p in enumerate(curve) if p.gain_bound is not None and p.gain_bound >= 0), None)
     if first is None or spend[first] >= paid:
         return text
     return (
-        f"{text}, and with {words.number(float(spend[first]))} ({_percent(float(spend[first]), paid)}) they are "
+        f"{text}, and with {number(float(spend[first]))} ({against(float(spend[first]), paid)}) they are "
         "sure to bring no less than it does"
     )
 
@@ -217,16 +272,14 @@ def _sure_gain(curve: Sequence[CurvePoint], spend: Vector, paid: float, wording:
 def marginal_course(curve: Sequence[CurvePoint], wording: CurveWording, beyond: Sequence[CurvePoint] = ()) -> str:
     """The marginal reward near the beginning, in the middle and near the end, and what is `beyond` the figure."""
     shown = [curve[round(share * (len(curve) - 1))] for share in (0.1, 0.5, 0.9)]
-    first, *others = [
-        (words.number(max(p.marginal, 0.0)), words.number(p.budget, wording.budget_digits)) for p in shown
-    ]
+    first, *others = [(number(max(p.marginal, 0.0)), number(p.budget, wording.budget_digits)) for p in shown]
     text = f"{_sentence(wording.more, '')} buys {first[0]} {wording.brief} at a budget of {first[1]}"
     text += "".join(f", {buys} at {budget}" for buys, budget in others)
     if not beyond:
         return text
     most = max(beyond, key=lambda p: p.marginal)
-    at = words.number(most.budget, wording.budget_digits)
-    return f"{text}; above the figure it reaches {words.number(most.marginal)} at {at}"
+    at = number(most.budget, wording.budget_digits)
+    return f"{text}; above the figure it reaches {number(most.marginal)} at {at}"
 
 
 class Badge(NamedTuple):
@@ -257,7 +310,7 @@ def badge(curve: BudgetCurve) -> Badge:
             ),
         )
     kept, lost = sum(bool(p.certified) for p in points), sum(p.loses for p in points)
-    sure = words.exact(band.confidence)
+    sure = exact(band.confidence)
     share = "Every budget" if kept == len(points) else f"{kept or 'None'} of {len(points)} budgets"
     title = f"{share} of the curve certified at {sure}" + (f"; {lost} lose against the old policy" if lost else "")
     certify = (
@@ -270,12 +323,12 @@ def badge(curve: BudgetCurve) -> Badge:
         "no" if not kept else "open" if kept < len(points) or lost else "yes",
         (
             (f"{CERTIFIED}: {losses(curve)} " if lost else "")
-            + f"Look {band.look} at {words.number(band.users, 0)} certify users, {certify}, bounds the costs of "
-            f"all {words.number(band.policies, 0)} mixtures of the curve together, "
-            f"{words.number(band.factor, 2)} standard errors from the estimate. "
+            + f"Look {band.look} at {number(band.users, 0)} certify users, {certify}, bounds the costs of "
+            f"all {number(band.policies, 0)} mixtures of the curve together, "
+            f"{number(band.factor, 2)} standard errors from the estimate. "
             "So the bounds hold for every mixture between them at once: wherever the slider stands, "
             "and however often it was moved, the chance that any budget "
-            f"is certified and over its limit stays under {words.exact(1 - band.confidence)}."
+            f"is certified and over its limit stays under {exact(1 - band.confidence)}."
         ),
     )
 
@@ -285,10 +338,10 @@ def losses(curve: BudgetCurve) -> str:
     lost = [p.budget for p in curve.curve if p.loses]
     if not lost or curve.band is None:
         return ""
-    span = f"budgets from {words.number(min(lost))} to {words.number(max(lost))}"
+    span = f"budgets from {number(min(lost))} to {number(max(lost))}"
     return (
         f"{len(lost)} of {len(curve.curve)} budgets of the curve ({span}) bring less than the old policy does at its "
-        f"own spend, {words.exact(curve.band.confidence)} sure."
+        f"own spend, {exact(curve.band.confidence)} sure."
     )
 
 
@@ -300,23 +353,12 @@ def measured_on(curve: BudgetCurve) -> str:
 def _digits(values: Sequence[float], halves: Sequence[float]) -> int:
     """Digits for a whole curve: what its middle half interval calls for; near nothing spent they are all but zero."""
     half = float(np.median(halves))
-    return words.decimals([Interval(0.0, -half, half)] if half > 0 else [Interval(value) for value in values])
+    return decimals([Interval(0.0, -half, half)] if half > 0 else [Interval(value) for value in values])
 
 
-def _percent(value: float, base: float) -> str:
-    """The change from a base: `+11%`, `−4.2%`."""
-    if not base > 0:
-        return words.NONE
-    change = 100 * (value / base - 1)
-    return f"{change:+.{0 if abs(change) >= 9.95 else 1}f}%".replace("-", "−")
-
-
-def _enough(budget: float) -> str:
-    """Six digits, rounded up: the least budget rounded down could not be kept."""
-    if budget <= 0:
-        return "0"
-    size = 10.0 ** (math.floor(math.log10(budget)) - 5)
-    return f"{math.ceil(budget / size - 1e-6) * size:.6g}"
+def against(value: float, base: float) -> str:
+    """The change from a base: `+11.2%`."""
+    return change(value / base - 1) if base > 0 else NONE
 
 
 def _sentence(text: str, end: str = ".") -> str:

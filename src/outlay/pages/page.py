@@ -1,21 +1,72 @@
-"""What every page with figures is made of: templates, the embedded scripts, figures.
+"""What all pages and figures share: templates, the embedded scripts, colours, fonts, scales, the limit's line.
 
 The scripts that draw the figures are embedded once; a content security policy forbids the page every request, so it
-works offline, in an archive and behind a strict firewall. Whatever comes from users' files is escaped.
+works offline, in an archive and behind a strict firewall. Whatever comes from users' files is escaped; in figures it is
+only ever data or literal titles, never field names or expressions. Colours are Okabe and Ito's, which stay apart for
+the colour-blind; shape or place always says the same as colour.
+
+Source: Okabe & Ito (2008), "Color Universal Design".
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
+from typing import Any, Literal, TypeVar
 
+import altair as alt
+import numpy as np
 import vl_convert
 from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 from markupsafe import Markup
 
-from outlay.pages import words
-from outlay.pages.style import Spec
+from outlay.core import wording
+from outlay.core.campaign import BudgetLimit
+from outlay.core.version import __version__
+from outlay.core.wording import NONE, plain
+from outlay.pages.tables import limit, per
+
+Spec = dict[str, Any]
+Item = TypeVar("Item")
+
+INK, QUIET, LINE = "#1f2933", "#66727f", "#c9d1d9"
+BLUE, ORANGE, GREEN, PURPLE, GREY = "#0072b2", "#d55e00", "#009e73", "#a5528a", "#7a838c"
+BLUES = ["#deebf7", "#6baed6", "#08306b"]  # light to dark: the higher the value given
+SERIES = (ORANGE, BLUE, GREEN, PURPLE, GREY)
+MAX_POINTS = 400  # of a line; more cannot be seen and would only make the page heavy
+
+FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, sans-serif"
+_TEXT = {"labelFont": FONT, "titleFont": FONT, "labelColor": QUIET, "titleColor": INK, "titleFontWeight": "normal"}
+CONFIG: Spec = {
+    "background": "transparent",
+    "font": FONT,
+    "view": {"stroke": None},
+    "axis": {
+        **_TEXT,
+        "labelFontSize": 11,
+        "titleFontSize": 12,
+        "titlePadding": 8,
+        "gridColor": "#e8ecf0",
+        "domainColor": LINE,
+        "tickColor": LINE,
+        "labelOverlap": True,
+        "titleLimit": 420,
+        "labelLimit": 170,
+    },
+    "legend": {
+        **_TEXT,
+        "labelFontSize": 11,
+        "titleFontSize": 11,
+        "symbolSize": 90,
+        "labelLimit": 260,
+        "titleLimit": 240,
+        "orient": "bottom",
+        "columnPadding": 16,
+    },
+    "text": {"font": FONT, "fontSize": 11, "color": INK},
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,9 +94,16 @@ def template(name: str) -> Template:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters["setting"] = _setting
+    environment.filters |= {"setting": _setting, "limit": limit, "per": per}
+    environment.globals |= {"words": wording, "version": __version__, "config": CONFIG}
     environment.policies["json.dumps_kwargs"] = {"separators": (",", ":"), "allow_nan": False}
     return environment.get_template(name)
+
+
+def rendered(name: str, figures: Mapping[str, Sequence[Figure]], **content: Any) -> str:
+    """Return a page: a template with its figures by section, each drawn in the place of its name."""
+    specs = {figure.name: figure.spec for made in figures.values() for figure in made}
+    return template(name).render(figures=figures, specs=specs, scripts=scripts() if specs else None, **content)
 
 
 @cache
@@ -64,5 +122,106 @@ def _setting(value: object) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, float):
-        return words.plain(value)
-    return words.NONE if value is None else str(value)
+        return plain(value)
+    return NONE if value is None else str(value)
+
+
+def limit_line(value: float, budget: BudgetLimit, along: Literal["x", "y"], scale: Any) -> list[Any]:
+    """A dashed rule at the limit with its words, standing on the x axis or lying across from the y axis."""
+    said = f"{'at most' if budget.sign > 0 else 'at least'} {plain(value)}" if value == budget.limit else "limit"
+    chart = alt.Chart(inline([{"limit": value, "words": said}]))
+    rule = chart.mark_rule(color=INK, strokeDash=[5, 4], strokeWidth=1.4)
+    low, high = scale["domain"]
+    if along == "x":
+        right = value > low + 0.75 * (high - low)  # no room for the words beyond the rule
+        look: dict[str, Any] = {"align": "right" if right else "left", "baseline": "top", "dx": -4 if right else 4}
+        place: dict[str, Any] = {"x": alt.X("limit:Q", scale=scale), "y": alt.value(2)}
+        rules = rule.encode(x=place["x"])
+    else:
+        look = {"align": "right", "baseline": "bottom", "dy": -4}
+        place = {"x": alt.value(alt.ExprRef("width")), "y": alt.Y("limit:Q", scale=scale)}
+        rules = rule.encode(y=place["y"])
+    texts = chart.encode(text="words:N", **place)
+    halo = texts.mark_text(fontSize=10.5, stroke="white", strokeWidth=3, strokeJoin="round", **look)
+    return [rules, halo, texts.mark_text(fontSize=10.5, color=INK, **look)]
+
+
+def along_x(field: str, title: str, scale: Any) -> Any:
+    """A quantity across the page, with as many ticks as there is room for."""
+    return alt.X(f"{field}:Q", title=title, scale=scale, axis=alt.Axis(tickCount=alt.ExprRef("ceil(width / 90)")))
+
+
+def scale_around(values: Iterable[float | None], pad: float = 0.08) -> Any:
+    """A linear scale around the values, not from zero, with a little air."""
+    known = [v for v in values if v is not None and math.isfinite(v)] or [0.0, 1.0]
+    low, high = min(known), max(known)
+    air = pad * (high - low) or abs(high) * 0.1 or 1.0
+    return alt.Scale(domain=[low - air, high + air], nice=False, zero=False, clamp=False)
+
+
+def middle(values: Sequence[float]) -> list[float]:
+    """The ends of what belongs together, three quartile ranges around the middle half at most.
+
+    The first networks of a training are wild; they must not squeeze all others into a corner.
+    """
+    known = np.array([v for v in values if math.isfinite(v)])
+    if not known.size:
+        return []
+    low, high = np.quantile(known, [0.25, 0.75])
+    reach = 3 * (high - low)
+    inside = known[(known >= low - reach) & (known <= high + reach)]
+    return [float(inside.min()), float(inside.max())]
+
+
+def thinned(points: Sequence[Item]) -> list[Item]:
+    """At most MAX_POINTS of them, evenly spaced, the last one kept."""
+    if len(points) <= MAX_POINTS:
+        return list(points)
+    return [points[int(i)] for i in np.linspace(0, len(points) - 1, MAX_POINTS)]
+
+
+def cycled(items: Sequence[Any], places: Iterable[int]) -> list[Any]:
+    """The item of each place, from the start again after the last."""
+    return [items[i % len(items)] for i in places]
+
+
+def named_colors(colors: dict[str, str]) -> Any:
+    """A colour scale {name: colour}."""
+    return alt.Scale(domain=list(colors), range=list(colors.values()))
+
+
+def policy_colors(names: Sequence[str]) -> dict[str, str]:
+    """Grey for `old`, then a colour each."""
+    others = [name for name in names if name != "old"]
+    colors = dict(zip(others, cycled((BLUE, GREEN, PURPLE, ORANGE), range(len(others))), strict=True))
+    return {name: colors.get(name, GREY) for name in names}
+
+
+def text_tip(field: str) -> Any:
+    """A name in a tooltip."""
+    return alt.Tooltip(f"{field}:N")
+
+
+def value_tip(field: str, title: str) -> Any:
+    """A number in a tooltip, to four digits."""
+    return alt.Tooltip(f"{field}:Q", title=title, format=",.4~g")
+
+
+def inline(rows: Sequence[Spec]) -> Spec:
+    """Rows in the specification itself, to six digits; what is not finite becomes null, which no mark draws."""
+    return {"values": [{key: _drawable(value) for key, value in row.items()} for row in rows]}
+
+
+def _drawable(value: Any) -> Any:
+    if not isinstance(value, float):
+        return value
+    return float(f"{value:.6g}") if math.isfinite(value) else None
+
+
+def finished(chart: Any, height: int, description: str) -> Spec:
+    """The specification, as wide as its place; the description is what a screen reader says."""
+    whole = chart.properties(width="container", height=height, description=description)
+    spec: Spec = whole.to_dict(validate=False)  # the parts were checked when they were made; checking rows takes long
+    # The scripts of the page decide the version; an address in the page would look like a request.
+    del spec["$schema"], spec["config"]
+    return {**spec, "autosize": {"type": "fit-x", "contains": "padding"}}

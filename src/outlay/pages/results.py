@@ -1,6 +1,7 @@
-"""What a report shows: a run, the course of its training and its evaluation, with the few figures derived from them.
+"""The results of a run, and its findings in words: its policies, its training, the calibration of a response model.
 
-Costs and limits stand as the campaign file writes them: a floor is not negated here.
+A title says what its figure shows, in numbers; the intervals and the verdict say what those are worth. Costs and limits
+stand as the campaign file writes them: a floor is not negated here.
 """
 
 from __future__ import annotations
@@ -10,11 +11,25 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
-from outlay.choosing.run import CandidateRecord, MemberRecord, Run, Vector
+from outlay.choosing.run import CalibrationRecord, CandidateRecord, MemberRecord, Run, Vector
 from outlay.core.campaign import BudgetLimit, Campaign
-from outlay.evaluating.evaluation import Evaluation, PolicyKind, PolicyRow, SegmentEstimate
+from outlay.core.estimate import Estimate
+from outlay.core.wording import Interval, days, decimals, exact, number, percent, plain, short
+from outlay.estimators.certificate import OWN
+from outlay.evaluating.evaluation import Evaluation, PolicyKind, PolicyRow
+from outlay.pages import tables
+from outlay.pages.tables import limit, per
 
 ONE_MODEL = ("frontier", "two-stage")  # methods in which one model answers every λ: no rule, no candidates
+DISCOUNTED = (
+    "A cost per decision is the discount-weighted mean over all days to come (each day weighs {discount} times the day "
+    "before), so single days lie above and below it."
+)
+BESIDE_CURVE = (
+    "This mixture is a point of its curve: outlay frontier says what other budgets buy. The same look at the certify "
+    f"users certifies them too. {percent(OWN)} of the error that it may make are for this mixture, the rest for all "
+    "others."
+)
 
 
 class Figures(NamedTuple):
@@ -22,14 +37,6 @@ class Figures(NamedTuple):
 
     critic: Vector | None
     fitted: Vector | None
-
-
-class SegmentLine(NamedTuple):
-    """One quantity in one segment, for the old and the evaluated policy, and the difference."""
-
-    old: SegmentEstimate
-    new: SegmentEstimate
-    gain: SegmentEstimate
 
 
 @dataclass(frozen=True)
@@ -77,6 +84,16 @@ class RunResults:
         return self.campaign.reward_label
 
     @property
+    def members(self) -> tables.Table:
+        """The members of the served mixture, and the mixture."""
+        return tables.members(self.run, self.mixture)
+
+    @property
+    def certificate(self) -> tables.Table:
+        """Every bound against its limit."""
+        return tables.certificate(self.evaluated, self.campaign, self.run.manifest["margin"])
+
+    @property
     def action_label(self) -> str:
         """What is given, with its unit: `coupon (yuan)`."""
         return f"{self.campaign.action_label} ({self.campaign.meta.unit})"
@@ -94,7 +111,11 @@ class RunResults:
     @property
     def window(self) -> int | None:
         """The days that means are over; None where they are discounted means of all days."""
-        return self.evaluation.window.days if self.evaluation and self.evaluation.window else None
+        return tables.window(self.evaluation) if self.evaluation else None
+
+    def quantity(self, target: str) -> str:
+        """What an estimate is of: `reward@7` → `active days, total of 7 days`."""
+        return tables.quantity(target, self.campaign, self.window)
 
     @property
     def course(self) -> tuple[CandidateRecord, ...]:
@@ -109,10 +130,6 @@ class RunResults:
     def policy(self, kind: PolicyKind) -> PolicyRow | None:
         """Return the first row of a kind."""
         return next((row for row in self.policies if row.kind == kind), None)
-
-    def is_kept(self, candidate: CandidateRecord) -> bool:
-        """Whether a candidate is a member of the mixture."""
-        return candidate.step in {member.step for member in self.run.members}
 
     def figures(self, member: MemberRecord) -> Figures:
         """Return the two figures of a member; totals over a horizon are not comparable with figures per decision."""
@@ -137,16 +154,6 @@ class RunResults:
         return values if len(values) == len(targets) else None
 
     @property
-    def segments(self) -> list[SegmentLine]:
-        """By segment and quantity, the values of both policies and the gain."""
-        if self.evaluation is None:
-            return []
-        lines: dict[tuple[str, str], dict[str, SegmentEstimate]] = {}
-        for e in self.evaluation.segments:
-            lines.setdefault((e.segment, e.target), {})[e.policy] = e
-        return [SegmentLine(by["old"], by[self.evaluation.subject], by["gain"]) for by in lines.values()]
-
-    @property
     def _per_decision(self) -> bool:
         return all(budget.per == "decision" for budget in self.budgets)
 
@@ -156,3 +163,229 @@ def _mean(weights: Sequence[float], figures: Sequence[Vector | None]) -> Vector 
     if not known or len(known) < len(figures):
         return None
     return tuple(sum(w * x for w, x in zip(weights, column, strict=True)) for column in zip(*known, strict=True))
+
+
+def verdict(results: RunResults) -> str:
+    """Return what to do."""
+    if results.evaluation is None:
+        return f"Not evaluated yet: run outlay evaluate {results.run.folder}."
+    return results.evaluation.verdict.words
+
+
+def badge(results: RunResults) -> tuple[str, str]:
+    """Return the style of the badge, `open`, `yes` or `no`, and its words."""
+    if results.evaluation is None:
+        return "open", "Not evaluated yet"
+    certificate = results.evaluation.certificate
+    if not certificate.certified:
+        return "no", "✕ Not certified"
+    limits = "Limit" if len(results.budgets) == 1 else "All limits"
+    loss = "; a loss against the old policy" if certificate.loses else ""
+    return "open" if loss else "yes", f"✓ {limits} certified at {exact(certificate.confidence)}{loss}"
+
+
+def notes(results: RunResults) -> list[str]:
+    """Return cautions, and choices that were made for the user, a sentence each."""
+    manifest = results.run.manifest
+    sentences = list(manifest["notes"])
+    if manifest.get("window") is None:
+        sentences += discounted(results.campaign)
+    if results.method == "frontier":
+        sentences.append(BESIDE_CURVE)
+    if results.method not in ONE_MODEL:
+        sentences.append(
+            f"During training, the rule chose by {measured_by(results)}; the members that it kept were measured again "
+            "by a fitted evaluation."
+        )
+    return sentences
+
+
+def discounted(campaign: Campaign) -> list[str]:
+    """Return what a cost per decision is where days are discounted; empty where none is."""
+    discount = campaign.meta.discount
+    if discount > 0 and any(b.per == "decision" for b in campaign.limits):
+        return [DISCOUNTED.format(discount=plain(discount))]
+    return []
+
+
+def measured_by(results: RunResults) -> str:
+    """Return what measured the candidates, so what the rule chose by: `the critic`."""
+    return str(results.run.manifest["candidates_measured_by"])
+
+
+def settings(results: RunResults) -> dict[str, dict[str, object]]:
+    """Return settings and provenance, `{group: {name: value}}`."""
+    m = results.run.manifest
+    return {
+        "run": {
+            name: m[name]
+            for name in (
+                "method",
+                "oracle",
+                "seed",
+                "steps",
+                "seconds",
+                "parameters",
+                "stored_parameters",
+                "multiplier_max",
+                "multiplier_mean",
+            )
+        }
+        | {f"gap_{name}": m["gap"][name] for name in ("value", "std_error", "added") if m.get("gap")},
+        "train": results.campaign.train.model_dump(mode="json", exclude_none=True),
+        "data": {"source": m["source"], "hash": m["data_hash"]},
+        "versions": m["versions"],
+    }
+
+
+def policies_finding(results: RunResults) -> str:
+    """Return what the new policy brings and costs, beside the old one."""
+    new, old = results.policy("chosen"), results.policy("old")
+    longest = max(set(new.totals) & set(old.totals), default=None) if new and old else None
+    if new is None or old is None or longest is None:
+        return "Policies side by side"
+    totals = new.totals[longest], old.totals[longest]
+    first, second = _alike(totals)
+    text = f"{first} {results.reward_label} in {days(longest)} against {second}"
+    for budget in results.budgets:
+        if budget.name in new.costs and budget.name in old.costs:
+            first, second = _alike((new.costs[budget.name], old.costs[budget.name]))
+            text += f", for {first} against {second} {per(budget)}"
+    return text
+
+
+def headline(results: RunResults) -> list[tuple[str, str, str]]:
+    """Return the few figures that a manager reads: (what, value, beside it)."""
+    new, old = results.policy("chosen"), results.policy("old")
+    if new is None:
+        return []
+    cards = []
+    if new.totals:
+        longest = max(new.totals)
+        value, note = _beside(new.totals[longest], old.totals.get(longest) if old else None)
+        cards.append((f"{results.reward_label} in {days(longest)}", value, note))
+    for budget in results.budgets:
+        if budget.name in new.costs:
+            value, note = _beside(new.costs[budget.name], old.costs.get(budget.name) if old else None)
+            beside = f"{limit(budget)} · {note}".removesuffix(" · ")
+            cards.append((budget.name, f"{value} {budget.unit}".strip(), beside))
+    return cards
+
+
+def _beside(new: Estimate, old: Estimate | None) -> tuple[str, str]:
+    digits = decimals([new, old])
+    return number(new.value, digits), "" if old is None else f"old policy {number(old.value, digits)}"
+
+
+def _alike(estimates: Sequence[Estimate]) -> list[str]:
+    """Return numbers that are rounded alike."""
+    digits = decimals(estimates)
+    return [number(e.value, digits) for e in estimates]
+
+
+def keeps_limits(measured: Sequence[float], budgets: Sequence[BudgetLimit]) -> bool:
+    """Return whether a measurement `[1+m]`, the reward and then each cost, keeps every limit."""
+    return all(b.sign * (cost - b.limit) <= 0 for cost, b in zip(measured[1:], budgets, strict=True))
+
+
+def mean_actions(results: RunResults) -> dict[tuple[str, str], float]:
+    """Return {(segment, policy): mean value given}, in the order of the rows."""
+    means: dict[tuple[str, str], float] = {}
+    for row in results.evaluation.shares if results.evaluation else ():
+        key = row.segment, row.policy
+        means[key] = means.get(key, 0.0) + row.action * row.share
+    return means
+
+
+def shares_finding(results: RunResults) -> str:
+    """Return the segments whose mean value moves most, with both means."""
+    means = mean_actions(results)
+    segments = list(dict.fromkeys(segment for segment, _ in means))
+    moves = {s: (means[s, "old"], means[s, "new"]) for s in segments if (s, "old") in means and (s, "new") in means}
+    if not moves:
+        return "Who gets what"
+    most = sorted(moves, key=lambda s: -abs(moves[s][1] - moves[s][0]))[:2]
+    digits = decimals([Interval(value) for s in most for value in moves[s]])
+    parts = [f"{s} from {number(moves[s][0], digits)} to {number(moves[s][1], digits)}" for s in most]
+    return f"Mean {results.action_label}: {', '.join(parts)}"
+
+
+def daily_finding(results: RunResults) -> str:
+    """Return how the old policy's costs moved from the first to the last day."""
+    daily = results.evaluation.daily if results.evaluation else ()
+    old = [row for row in daily if row.policy == "old"] or list(daily)
+    first, last = min(old, key=lambda row: row.day), max(old, key=lambda row: row.day)
+    parts = []
+    for budget, begin, end in zip(results.budgets, first.costs, last.costs, strict=True):
+        digits = decimals([Interval(begin), Interval(end)])
+        parts.append(f"{budget.name} {number(begin, digits)} on the first day, {number(end, digits)} on the last")
+    whose = "Old policy: " if old[0].policy == "old" else ""
+    return whose + "; ".join(parts)
+
+
+def calibration_title(results: RunResults, record: CalibrationRecord) -> str:
+    """Return what a head of a response model predicts."""
+    what = results.reward_label if record.head == "reward" else record.head
+    return f"{what} within {days(results.run.manifest['label_days'])}"
+
+
+def calibration_finding(results: RunResults) -> str:
+    """Return whether outcomes follow the predictions, head by head."""
+    parts = []
+    for record in results.run.calibration:
+        title = calibration_title(results, record)
+        if record.slope is None or record.slope_error is None:
+            parts.append(f"{title}: all predictions are alike")
+        else:
+            slope = f"{number(record.slope, 3)} ± {number(2 * record.slope_error, 3)}"
+            parts.append(f"{title}: outcomes move by {slope} where predictions move by 1")
+    return "; ".join(parts)
+
+
+def plane_finding(results: RunResults) -> str:
+    """Return how many candidates kept the limits, and what the mixture is made of."""
+    kept = sum(keeps_limits(c.measured, results.budgets) for c in results.candidates)
+    every = {1: "the limit", 2: "both limits"}.get(len(results.budgets), "every limit")
+    texts = []
+    if results.candidates:
+        by = measured_by(results)
+        texts.append(
+            f"{number(kept)} of {number(len(results.candidates))} candidates keep {every}, as measured by {by}"
+        )
+    if members := len(results.run.members):
+        texts.append("one policy is served" if members == 1 else f"a mixture of {members} is served")
+    text = "; ".join(texts)
+    return text[:1].upper() + text[1:]
+
+
+def candidates(results: RunResults) -> str:
+    """Return where the candidates come from."""
+    count = f"{number(len(results.candidates))} policies"
+    if not results.course:
+        return f"{count}, one for each λ; the best mixture of them is served"
+    last = max((c.step for c in results.candidates), default=0)
+    return f"{count} over {number(last)} gradient steps; the rule {results.method} chose among them"
+
+
+def multiplier_finding(results: RunResults) -> str:
+    """Return where λ was in the last quarter of training."""
+    tail = results.course[-max(1, len(results.course) // 4) :]
+    parts = []
+    for j, budget in enumerate(results.budgets):
+        values = [c.multiplier[j] for c in tail]
+        ends = number(min(values)), number(max(values))
+        span = ends[0] if ends[0] == ends[1] else f"{ends[0]} to {ends[1]}"
+        parts.append(span if len(results.budgets) == 1 else f"{span} for {budget.name}")
+    return f"The price of the budget, λ, was {', '.join(parts)} in the last quarter of training"
+
+
+def stored_finding(results: RunResults) -> str:
+    """Return how many numbers are stored, against the original method."""
+    last = results.course[-1]
+    text = f"{short(last.stored_parameters)} parameters kept at the end"
+    if last.original_parameters and last.stored_parameters:
+        times = last.original_parameters / last.stored_parameters
+        text += f"; the original method would keep {short(last.original_parameters)}"
+        if times >= 1.5:
+            text += f", {number(times, 0 if times >= 10 else 1)} times as many"
+    return text

@@ -1,33 +1,41 @@
-"""The measurement plane: what training saw, what was chosen, and what it measures when measured again.
+"""The figures of a training: what there was to choose from, the course of λ, cost and loss, and its predictions.
 
-x = one cost, y = the reward, one figure a budget. A mixture lies between its members, because measurements are linear
-in the weights. Both figures of the chosen policies are drawn: the critic's own (hollow) and the fitted one (filled).
+In the plane x = one cost, y = the reward, one figure a budget. A mixture lies between its members, because measurements
+are linear in the weights. Both figures of the chosen policies are drawn: the critic's own (hollow) and the fitted one
+(filled).
 """
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from typing import Any
 
 import altair as alt
 
-from outlay.choosing.run import Vector
-from outlay.pages import words
-from outlay.pages.results import Figures, RunResults
-from outlay.pages.style import (
+from outlay.choosing.run import CalibrationRecord, Vector
+from outlay.core.wording import percent
+from outlay.pages.page import (
     BLUE,
     GREY,
     INK,
     ORANGE,
+    QUIET,
+    SERIES,
     Spec,
     along_x,
+    cycled,
     finished,
     inline,
     limit_line,
     middle,
+    named_colors,
     scale_around,
     text_tip,
+    thinned,
     value_tip,
 )
+from outlay.pages.results import Figures, RunResults, calibration_title, keeps_limits
 
 
 def measurement_plane(results: RunResults, budget_index: int) -> Spec:
@@ -39,7 +47,7 @@ def measurement_plane(results: RunResults, budget_index: int) -> Spec:
             "cost": c.measured[1 + j],
             "reward": c.measured[0],
             "multiplier": c.multiplier[j],
-            "limits": "kept" if words.keeps_limits(c.measured, results.budgets) else "not kept",
+            "limits": "kept" if keeps_limits(c.measured, results.budgets) else "not kept",
         }
         for c in results.candidates
     ]
@@ -121,7 +129,7 @@ def _plane_marks(results: RunResults, j: int) -> tuple[list[Spec], list[Spec]]:
     for i, (member, figures) in enumerate(zip(results.run.members, members, strict=True)):
         name = f"member {i}"
         for figure, x in _known(figures):
-            mark("member", name, f"{name} · {words.percent(member.weight)}", x, 150, member.weight, by=figure)
+            mark("member", name, f"{name} · {percent(member.weight)}", x, 150, member.weight, by=figure)
         here = figures.fitted or figures.critic
         if final and here:
             moves.append(_move("share", here, final, j))
@@ -183,3 +191,112 @@ def _labels(marks: list[Spec], dy: int, x: Any, y: Any) -> list[Any]:
 
 def _measured_again(mark: Spec, marks: list[Spec]) -> bool:
     return any(m["name"] == mark["name"] and m["by"] == FITTED for m in marks)
+
+
+def multipliers(results: RunResults) -> Spec:
+    """λ over training steps, a line per budget."""
+    data = [
+        {"step": t.step, "budget": b.name, "value": t.multiplier[j]}
+        for t in thinned(results.course)
+        for j, b in enumerate(results.budgets)
+    ]
+    title = f"λ ({results.reward_label} per unit of cost)"
+    legend = alt.Legend(title=None) if len(results.budgets) > 1 else None
+    chart = _lines(data, "budget", title, [b.name for b in results.budgets], legend)
+    return finished(chart, 210, f"{title} over training steps")
+
+
+def measured_cost(results: RunResults, budget_index: int) -> Spec:
+    """The critic's cost of the policy of each step, against the limit."""
+    j, budget = budget_index, results.budgets[budget_index]
+    measured = thinned([(c.step, c.critic[1 + j]) for c in results.course if c.critic is not None])
+    data: list[Spec] = [{"step": step, "budget": budget.name, "value": cost} for step, cost in measured]
+    title = f"{budget.name} ({f'{budget.unit} per decision'.strip()})"
+    scale = scale_around([*middle([d["value"] for d in data]), budget.limit])
+    lines = _lines(data, "budget", title, [b.name for b in results.budgets], None, scale)
+    return finished(
+        alt.layer(lines, *limit_line(budget.limit, budget, "y", scale)),
+        210,
+        f"{title} over training steps, with its limit",
+    )
+
+
+def training_loss(results: RunResults) -> Spec:
+    """The loss of the critic."""
+    data: list[Spec] = [
+        {"step": t.step, "what": "loss", "value": t.loss} for t in thinned(results.course) if t.loss is not None
+    ]
+    scale = scale_around(middle([d["value"] for d in data]))
+    return finished(_lines(data, "what", "loss (scaled)", ["loss"], None, scale), 210, "loss over training steps")
+
+
+def stored_parameters(results: RunResults) -> Spec:
+    """Numbers held for policies: this run's rule and the original method, on a logarithmic axis."""
+    known = thinned([c for c in results.course if c.stored_parameters])
+    ours, original = results.method, "original method (keeps every network)"
+    data: list[Spec] = [{"step": c.step, "rule": ours, "value": c.stored_parameters} for c in known]
+    data += [{"step": c.step, "rule": original, "value": c.original_parameters} for c in known if c.original_parameters]
+    low, high = (math.log10(end([d["value"] for d in data])) for end in (min, max))
+    ticks = [m * 10**k for k in range(math.floor(low), math.ceil(high) + 1) for m in (1, 3)]
+    axis = alt.Axis(format="~s", values=ticks)
+    scale = alt.Scale(type="log", domain=[10 ** (low - 0.1), 10 ** (high + 0.1)], nice=False)
+    legend = alt.Legend(title=None, columns=1)
+    names = [ours, original]
+    chart = _lines(data, "rule", "stored parameters (log axis)", names, legend, scale, (BLUE, GREY), axis)
+    return finished(chart, 210, "stored parameters over training steps")
+
+
+def _lines(
+    data: list[Spec],
+    series: str,
+    title: str,
+    names: list[str],
+    legend: Any,
+    scale: Any = None,
+    colors: Sequence[str] = SERIES,
+    axis: Any = None,
+) -> Any:
+    """Lines over training steps; colours and dashes go by place in `names`, so that a budget keeps its colour."""
+    places = range(len(names))
+    dashes = [[1, 0], [6, 3], [2, 2], [8, 3, 2, 3], [1, 3]] if legend else [[1, 0]]
+    tones = dict(zip(names, cycled(colors, places), strict=True))
+    strokes = alt.Scale(domain=names, range=cycled(dashes, places))
+    return (
+        alt.Chart(inline(data))
+        .mark_line(strokeWidth=1.6, clip=True)
+        .encode(
+            x=alt.X("step:Q", title="training step", axis=alt.Axis(tickCount=6), scale=alt.Scale(nice=False)),
+            y=alt.Y("value:Q", title=title, scale=scale or alt.Scale(zero=True), axis=axis or alt.Axis(tickCount=5)),
+            color=alt.Color(f"{series}:N", legend=legend, scale=named_colors(tones)),
+            strokeDash=alt.StrokeDash(f"{series}:N", legend=legend, scale=strokes),
+            tooltip=[value_tip("step", "step"), text_tip(series), value_tip("value", title)],
+        )
+    )
+
+
+def calibration(results: RunResults, record: CalibrationRecord) -> Spec:
+    """Predictions of a response model against outcomes, with two standard errors, and the line of agreement."""
+    tenths = record.tenths
+    columns = zip(tenths.predicted, tenths.observed, tenths.std_error, tenths.count, strict=True)
+    data = [
+        {
+            "predicted": predicted,
+            "observed": observed,
+            "rows": rows,
+            "low": observed - 2 * (error or 0),
+            "high": observed + 2 * (error or 0),
+        }
+        for predicted, observed, error, rows in columns
+    ]
+    title = calibration_title(results, record)
+    scale = scale_around([*tenths.predicted, *tenths.observed])
+    low, high = scale["domain"]
+    ends = [{"predicted": low, "observed": low}, {"predicted": high, "observed": high}]
+    y = alt.Y("observed:Q", title="observed", scale=scale, axis=alt.Axis(tickCount=5))
+    x = along_x("predicted", f"predicted: {title}", scale)
+    tips = [value_tip("predicted", "predicted"), value_tip("observed", "observed"), value_tip("rows", "rows")]
+    agree = alt.Chart(inline(ends)).mark_line(color=QUIET, strokeDash=[5, 4], strokeWidth=1.2).encode(x=x, y=y)
+    base = alt.Chart(inline(data)).encode(x=x, tooltip=tips)
+    bars = base.mark_rule(color=BLUE, strokeWidth=2, clip=True).encode(y=alt.Y("low:Q", scale=scale), y2="high:Q")
+    points = base.mark_point(color=BLUE, filled=True, size=60, opacity=1).encode(y=y)
+    return finished(alt.layer(agree, bars, points), 210, f"{title}: observed against predicted, by tenths")

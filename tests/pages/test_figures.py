@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from outlay.pages.style import MAX_POINTS, inline, middle, policy_colors, scale_around, thinned
+from outlay.pages.page import MAX_POINTS, inline, middle, policy_colors, scale_around, thinned
 
 
 def test_the_first_wild_networks_do_not_stretch_the_axis() -> None:

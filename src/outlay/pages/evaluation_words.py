@@ -1,20 +1,20 @@
-"""The evaluation in words: the certificate, gains by segment, the estimates, and what they rest on."""
+"""An evaluation in words: the certificate, gains by segment, the estimates, and what they rest on."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-from outlay.core.campaign import BudgetLimit
+from outlay.core.campaign import Campaign
 from outlay.core.estimate import Estimate
 from outlay.core.reasons import Reason
 from outlay.core.target import Target, longest_total
-from outlay.estimators.certificate import CONDITIONS, BudgetBound, Certificate
+from outlay.core.wording import days, decimals, exact, number, plain, signed
+from outlay.estimators.certificate import CONDITIONS, Certificate
 from outlay.estimators.units import objective
-from outlay.evaluating.checks import CHECKS
+from outlay.evaluating.evaluation import Evaluation
 from outlay.evaluating.finding import Finding
-from outlay.pages.report_words import target
 from outlay.pages.results import RunResults
-from outlay.pages.words import NONE, Interval, days, decimals, exact, number, per, plain
+from outlay.pages.tables import around, per, quantity, window
 
 STATIONARY = (
     "Outcomes and moves depend on state and action alone, in the same way on every day of the log; that is why a week "
@@ -31,32 +31,20 @@ def refusal(results: RunResults) -> str | None:
     return certificate.words if certificate.too_few else None
 
 
-def certificate_lines(results: RunResults) -> list[tuple[BudgetLimit, BudgetBound, float]]:
-    """Return each limit with its bound and the margin that it was tightened by when the mixture was chosen."""
-    margins = results.run.manifest["margin"]
-    return list(zip(results.budgets, results.evaluated.certificate.budgets, margins, strict=True))
-
-
 def certificate_finding(results: RunResults) -> str:
     """Return each bound against its limit."""
     if refusal(results):
         return "No certificate"
     parts = []
-    for budget, line, margin in certificate_lines(results):
-        side = "at most" if budget.sign > 0 else "at least"
+    for budget, line, row in zip(
+        results.budgets, results.evaluated.certificate.budgets, results.certificate.rows, strict=True
+    ):
+        side, bound = "at most" if budget.sign > 0 else "at least", row.cells[-2].text
         parts.append(
-            f"{budget.name} is {side} {bound_numbers(line, margin)[2]} {per(budget)} "
+            f"{budget.name} is {side} {bound} {per(budget)} "
             f"({'inside' if line.kept else 'outside'} the limit of {plain(budget.limit)})"
         )
     return f"With {exact(results.evaluated.certificate.confidence)} confidence {' and '.join(parts)}"
-
-
-def bound_numbers(line: BudgetBound, margin: float) -> tuple[str, str, str]:
-    """Return margin, estimate and bound, rounded alike."""
-    assert line.value is not None
-    assert line.bound is not None
-    digits = decimals([Interval(line.value, min(line.value, line.bound), max(line.value, line.bound))])
-    return number(margin, digits), number(line.value, digits), number(line.bound, digits)
 
 
 def guarantee(certificate: Certificate) -> str:
@@ -65,8 +53,8 @@ def guarantee(certificate: Certificate) -> str:
     if certificate.policies == 1:
         return f"the chance that this mixture is certified and yet breaks a limit is at most {alpha}."
     return (
-        f"the bounds hold for {certificate.policies:,} policies together, and so for every mixture of them and for "
-        "every budget of the curve, at the cost of one look: the chance that any of these is certified and yet "
+        f"the bounds hold for {number(certificate.policies)} policies together, and so for every mixture of them and "
+        "for every budget of the curve, at the cost of one look: the chance that any of these is certified and yet "
         f"breaks a limit is at most {alpha}. Another budget costs no further look."
     )
 
@@ -90,28 +78,18 @@ def gain(results: RunResults) -> str:
     if certificate.gain is None or certificate.gain_bound is None:
         return "The gain over the old policy could not be measured, or it rests on too few events to be bounded."
     value, bound = certificate.gain, certificate.gain_bound
-    digits = decimals([Interval(value, bound, 2 * value - bound)])
+    digits = decimals([around(value, value - bound)])
     return (
-        f"Beyond the old policy it brings {signed(value, digits)} ({target(results, objective(results.campaign))}); "
+        f"Beyond the old policy it brings {signed(value, digits)} ({results.quantity(objective(results.campaign))}); "
         f"with {exact(certificate.confidence)} confidence at least {signed(bound, digits)}."
     )
 
 
-def share(part: float) -> str:
-    """Return a share that may be tiny: `0.0011` → `0.110%`."""
-    return f"{number(100 * part)}%"
-
-
-def signed(value: float, digits: int) -> str:
-    """Return a difference, with its sign."""
-    text = number(value, digits)
-    return f"+{text}" if value > 0 and text.strip("0.") else text
-
-
 def segments_finding(results: RunResults) -> str:
     """Return the segments that gain or lose most."""
-    wanted = longest_total(line.gain.target for line in results.segments)
-    gains = [line.gain for line in results.segments if line.gain.target == wanted and line.gain.value is not None]
+    found = [e for e in results.evaluated.segments if e.policy == "gain" and e.value is not None]
+    wanted = longest_total(e.target for e in results.evaluated.segments)
+    gains = [e for e in found if e.target == wanted]
     if wanted is None or not gains:
         return "No gain by segment can be given"
     digits = decimals(gains)
@@ -119,7 +97,7 @@ def segments_finding(results: RunResults) -> str:
     shown = [
         f"{e.segment} {signed(e.value or 0.0, digits)}{' (it may be none)' if _may_be_none(e) else ''}" for e in most
     ]
-    return f"Gain over the old policy in {target(results, wanted)}: {'; '.join(shown)}"
+    return f"Gain over the old policy in {results.quantity(wanted)}: {'; '.join(shown)}"
 
 
 def _may_be_none(e: Estimate) -> bool:
@@ -136,37 +114,21 @@ def estimates_finding(results: RunResults) -> str:
     digits = decimals(relied)
     values = _listed([f"{number(e.value, digits)} by {e.estimator}" for e in relied])
     others = _listed([e.estimator for e in mine if e.target == wanted and not e.recommended])
-    text = f"{target(results, wanted)}: {values}"
+    text = f"{results.quantity(wanted)}: {values}"
     return f"{text}; {others} cannot tell" if others else text
 
 
-def estimate(e: Estimate, digits: int | None = None) -> tuple[str, str]:
-    """Return value and interval, rounded alike."""
-    if e.value is None:
-        return NONE, NONE
-    digits = decimals([e]) if digits is None else digits
-    ends = NONE if e.low is None or e.high is None else f"{number(e.low, digits)} to {number(e.high, digits)}"
-    return number(e.value, digits), ends
-
-
-def use(e: Estimate) -> str:
-    """Return whether to act on a number, and why not."""
-    if e.withheld:
-        return f"withheld: {e.withheld}"
-    return "recommended" if e.recommended else f"not recommended: {e.caution}" if e.caution else "for comparison"
-
-
-def reasons(results: RunResults) -> list[str]:
+def reasons(evaluation: Evaluation, campaign: Campaign) -> list[str]:
     """Return why numbers of the policy are withheld or not recommended, a sentence for each reason."""
     groups: dict[tuple[bool, Reason], dict[str, list[str]]] = {}
-    for e in results.evaluated.estimates:
+    for e in evaluation.estimates:
         if reason := e.withheld or e.caution:
             groups.setdefault((e.withheld is not None, reason), {}).setdefault(e.estimator, []).append(e.target)
     sentences = []
     for (withheld, why), targets in groups.items():
         together: dict[str, list[str]] = {}
         for estimator, names in targets.items():
-            together.setdefault(_about(results, names), []).append(estimator)
+            together.setdefault(_about(evaluation, campaign, names), []).append(estimator)
         for about, names in together.items():
             one = len(names) == 1
             verb = (
@@ -178,11 +140,11 @@ def reasons(results: RunResults) -> list[str]:
     return sentences
 
 
-def _about(results: RunResults, texts: list[str]) -> str:
+def _about(evaluation: Evaluation, campaign: Campaign, texts: list[str]) -> str:
     """Return targets in few words: all quantities over the same days are `totals of 7 days`."""
-    every = {"reward", *(b.name for b in results.budgets)}
-    alike = all(b.per == "decision" for b in results.budgets)
-    means = "discounted means" if results.window is None else f"means of the first {days(results.window)}"
+    every, over = {"reward", *(b.name for b in campaign.limits)}, window(evaluation)
+    alike = all(b.per == "decision" for b in campaign.limits)
+    means = "discounted means" if over is None else f"means of the first {days(over)}"
     groups: dict[tuple[int | None, str], list[Target]] = {}
     for parsed in map(Target.parse, texts):
         groups.setdefault((parsed.days, parsed.kind), []).append(parsed)
@@ -191,7 +153,7 @@ def _about(results: RunResults, texts: list[str]) -> str:
         if {t.name for t in targets} == every and (span is not None or kind or alike):
             parts.append(f"totals of {days(span)}" if span is not None else "discounted means" if kind else means)
         else:
-            parts += [target(results, str(t)) for t in targets]
+            parts += [quantity(str(t), campaign, over) for t in targets]
     return _listed(parts)
 
 
@@ -208,22 +170,11 @@ def evidence_finding(checks: Mapping[str, Finding]) -> str:
     return f"Every check made was passed; not checked: {_listed(skipped)}" if skipped else "Every check was passed"
 
 
-def question(name: str) -> str:
-    """Return what a check asks."""
-    return CHECKS[name].question
-
-
-def consequence(name: str, finding: Finding) -> str:
-    """Return what follows from a check that was not passed, and the way out of it where there is one."""
-    way_out = None if finding.reason is None else finding.reason.figures.get("way_out")
-    return f"{CHECKS[name].consequence}. {way_out}" if way_out else CHECKS[name].consequence
-
-
-def unseen(results: RunResults) -> list[str]:
+def unseen(evaluation: Evaluation) -> list[str]:
     """Return the actions that the policy gives in a segment where the log never gave them, a sentence each."""
     return [
-        f"In segment {line.segment} {share(line.unseen_share)} of what the policy gives was never given by the log: "
+        f"In segment {line.segment} {exact(line.unseen_share, 3)} of what the policy gives was never given by the log: "
         f"{', '.join(plain(value) for value in line.unseen)}."
-        for line in results.evaluated.diagnostics.overlap
+        for line in evaluation.diagnostics.overlap
         if line.unseen
     ]

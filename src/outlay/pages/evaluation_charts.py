@@ -1,0 +1,344 @@
+"""The figures of an evaluation: policies, actions, days, certificate, estimators, segments, matching paths, overlap.
+
+Content in, Vega-Lite specifications out, one function a figure. Every chart is as wide as its place on the page.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from typing import Any
+
+import altair as alt
+
+from outlay.core.campaign import BudgetLimit
+from outlay.core.estimate import Estimate
+from outlay.core.target import Target
+from outlay.core.wording import days, exact, number, plain
+from outlay.estimators.certificate import BudgetBound
+from outlay.evaluating.diagnostics import MatchingPaths, SegmentOverlap
+from outlay.evaluating.evaluation import SegmentEstimate
+from outlay.pages.page import (
+    BLUE,
+    BLUES,
+    GREEN,
+    GREY,
+    INK,
+    LINE,
+    ORANGE,
+    PURPLE,
+    QUIET,
+    Spec,
+    along_x,
+    finished,
+    inline,
+    limit_line,
+    named_colors,
+    policy_colors,
+    scale_around,
+    text_tip,
+    value_tip,
+)
+from outlay.pages.results import RunResults, mean_actions
+from outlay.pages.tables import per
+
+TWO = 2  # standard errors of a bar
+MOST_FIGURES = 4  # of estimators side by side
+USES = {True: "recommended", False: "not recommended"}
+KINDS = {  # of a row: colour, shape and fill
+    "chosen": (BLUE, "diamond", BLUE),
+    "old": (GREY, "square", GREY),
+    "constant": (GREEN, "triangle-up", GREEN),
+    "method": (PURPLE, "circle", PURPLE),
+    "member": ("#56b4e9", "circle", "#56b4e9"),
+    "recommended": (BLUE, "circle", BLUE),
+    "not recommended": (GREY, "circle", "white"),
+}
+
+
+def policy_totals(results: RunResults) -> Spec:
+    """The total over the longest horizon of every policy, with intervals."""
+    longest = max(d for row in results.policies for d in row.totals)
+    rows = [_row(row.name, e, row.kind) for row in results.policies if (e := row.totals.get(longest)) is not None]
+    return _finished_forest(rows, f"{results.reward_label} per user in {days(longest)}", "policy")
+
+
+def policy_costs(results: RunResults, budget: BudgetLimit) -> Spec:
+    """The cost of every policy against its limit, with intervals."""
+    rows = [_row(row.name, e, row.kind) for row in results.policies if (e := row.costs.get(budget.name)) is not None]
+    return _finished_forest(rows, f"{budget.name} ({per(budget)})", "policy", budget)
+
+
+def action_shares(results: RunResults) -> Spec:
+    """The share of each action by segment and policy: bars of 100%, darker for a higher value."""
+    data = [
+        {
+            "bar": _bar(row.segment, row.policy),
+            "segment": row.segment,
+            "policy": row.policy,
+            "action": row.action,
+            "share": row.share,
+            "label": plain(row.action) if row.share >= 0.07 else "",
+        }
+        for row in sorted(results.evaluated.shares, key=lambda row: row.action)
+    ]
+    segments, policies = (list(dict.fromkeys(names)) for names in zip(*mean_actions(results), strict=True))
+    bars = [_bar(segment, policy) for segment in segments for policy in policies]
+    actions = sorted({row.action for row in results.evaluated.shares})
+    dark_from = actions[0] + 0.65 * (actions[-1] - actions[0])
+    labels = alt.Axis(
+        labelExpr="split(datum.label, '\\n')", domain=False, ticks=False, labelColor=INK, labelOverlap=False
+    )
+    y = alt.Y("bar:N", title=None, sort=bars, axis=labels)
+    x = alt.X(
+        "share:Q",
+        title="share of decisions",
+        stack="zero",
+        axis=alt.Axis(format="%", tickCount=5),
+        scale=alt.Scale(domain=[0, 1], nice=False),
+    )
+    order = alt.Order("action:Q", sort="ascending")
+    tooltip = [
+        text_tip("segment"),
+        text_tip("policy"),
+        value_tip("action", results.action_label),
+        alt.Tooltip("share:Q", format=".1%"),
+    ]
+    legend = alt.Legend(title=results.action_label, gradientLength=150, gradientThickness=9)
+    color = alt.Color("action:Q", scale=alt.Scale(domain=[actions[0], actions[-1]], range=BLUES), legend=legend)
+    base = alt.Chart(inline(data)).encode(y=y, order=order, tooltip=tooltip)
+    rects = base.mark_bar(stroke="white", strokeWidth=0.8, height={"band": 0.78}).encode(
+        x=x, color=color, detail="action:O"
+    )
+    inside = alt.X(
+        "share:Q",
+        title="share of decisions",
+        stack="zero",
+        bandPosition=0.5,
+        scale=alt.Scale(domain=[0, 1], nice=False),
+    )
+    on_dark = alt.datum.action >= dark_from
+    texts = base.mark_text(fontSize=10.5).encode(
+        x=inside, text="label:N", detail="action:O", color=alt.condition(on_dark, alt.value("white"), alt.value(INK))
+    )
+    chart = alt.layer(rects, texts).resolve_scale(color="independent")
+    return finished(chart, 42 * len(bars) + 10, f"share of each {results.action_label} by segment and policy")
+
+
+def _bar(segment: str, policy: str) -> str:
+    return f"{segment}\n{policy}"
+
+
+def mean_action(results: RunResults) -> Spec:
+    """The mean value given in each segment, old and new side by side."""
+    means = mean_actions(results)
+    names = list(dict.fromkeys(policy for _, policy in means))
+    data = [{"segment": s, "policy": p, "mean": value} for (s, p), value in means.items()]
+    segments = list(dict.fromkeys(s for s, _ in means))
+    title = f"mean {results.action_label}"
+    x = along_x("mean", title, scale_around(means.values(), pad=0.12))
+    y = alt.Y("segment:N", title=None, sort=segments, axis=alt.Axis(domain=False, ticks=False, labelColor=INK))
+    legend = alt.Legend(title=None)
+    colors = policy_colors(names)
+    shapes = alt.Scale(domain=names, range=["square" if name == "old" else "diamond" for name in names])
+    base = alt.Chart(inline(data)).encode(y=y)
+    line = base.mark_line(color=LINE, strokeWidth=4).encode(x=x, detail="segment:N")
+    points = base.mark_point(filled=True, size=130, opacity=1).encode(
+        x=x,
+        color=alt.Color("policy:N", scale=named_colors(colors), legend=legend),
+        shape=alt.Shape("policy:N", scale=shapes, legend=legend),
+        tooltip=[text_tip("segment"), text_tip("policy"), value_tip("mean", title)],
+    )
+    return finished(alt.layer(line, points), 44 * len(segments) + 20, f"{title} by segment")
+
+
+def daily(results: RunResults, budget_index: int | None) -> Spec:
+    """The reward (None) or one cost, day by day, a line per policy."""
+    budget = None if budget_index is None else results.budgets[budget_index]
+    data: list[Spec] = [
+        {"day": row.day, "policy": row.policy, "value": row.reward if budget_index is None else row.costs[budget_index]}
+        for row in results.evaluated.daily
+    ]
+    title = f"{budget.name} ({f'{budget.unit} per user'.strip()})" if budget else f"{results.reward_label} per user"
+    names = list(dict.fromkeys(row.policy for row in results.evaluated.daily))
+    colors = policy_colors(names)
+    legend = alt.Legend(title=None) if len(names) > 1 else None
+    every = sorted({row.day for row in results.evaluated.daily})
+    axis = alt.Axis(values=every, format="d") if len(every) <= 15 else alt.Axis(tickCount=8, format="d")
+    limit = [budget.limit] if budget and budget.per == "decision" else []
+    scale = scale_around([*(d["value"] for d in data), *limit])
+    chart = (
+        alt.Chart(inline(data))
+        .mark_line(strokeWidth=2, point=alt.OverlayMarkDef(size=45, filled=True))
+        .encode(
+            x=alt.X("day:Q", title="day of the user", axis=axis, scale=alt.Scale(nice=False, padding=10)),
+            y=alt.Y("value:Q", title=title, scale=scale),
+            color=alt.Color("policy:N", scale=named_colors(colors), legend=legend),
+            tooltip=[
+                text_tip("policy"),
+                value_tip("day", "day"),
+                value_tip("value", title),
+            ],
+        )
+    )
+    layers = [chart, *(limit_line(budget.limit, budget, "y", scale) if budget and limit else [])]
+    return finished(alt.layer(*layers), 200, f"{title} day by day")
+
+
+def compared(results: RunResults) -> list[list[Estimate]]:
+    """The mixture's estimates for the quantities to draw: its longest total and its budgets first."""
+    groups: dict[str, list[Estimate]] = defaultdict(list)
+    for e in results.evaluated.estimates:
+        groups[e.target].append(e)
+    shown = [text for text, each in groups.items() if sum(e.value is not None for e in each) > 1]
+    days = {span for text in shown if (span := Target.parse(text).days) is not None}
+    totals = [str(Target("reward", span)) for span in sorted(days, reverse=True)]
+    order = [*totals[:1], *(b.name for b in results.budgets), "reward", *totals[1:]]
+    return [groups[text] for text in order if text in shown][:MOST_FIGURES]
+
+
+def certificate_bound(budget: BudgetLimit, line: BudgetBound, margin: float) -> Spec:
+    """One limit: the estimate, its one-sided bound, the limit and what was aimed at when choosing."""
+    aimed = budget.limit - budget.sign * margin
+    scale = scale_around([line.value, line.bound, budget.limit, aimed], pad=0.15)
+    names = ["estimate", f"{'upper' if budget.sign > 0 else 'lower'} bound", "aimed at when choosing"]
+    points = [{"what": n, "value": v} for n, v in zip(names, (line.value, line.bound, aimed), strict=True)]
+    title = f"{budget.name} ({per(budget)})"
+    color = GREEN if line.kept else ORANGE
+    legend = alt.Legend(title=None, columns=2)
+    pointer = "triangle-left" if budget.sign > 0 else "triangle-right"
+    shapes = alt.Scale(domain=names, range=["circle", pointer, "cross"])
+    colors = named_colors(dict(zip(names, (color, color, QUIET), strict=True)))
+    span = alt.Chart(inline([{"from": line.value, "to": line.bound}])).mark_rule(color=color, strokeWidth=4)
+    marks = alt.Chart(inline(points)).mark_point(filled=True, size=150, opacity=1)
+    layers = [
+        *limit_line(budget.limit, budget, "x", scale),
+        span.encode(x=along_x("from", title, scale), x2="to:Q", y=alt.value(36), opacity=alt.value(0.45)),
+        marks.encode(
+            x=along_x("value", title, scale),
+            y=alt.value(36),
+            color=alt.Color("what:N", legend=legend, scale=colors),
+            shape=alt.Shape("what:N", legend=legend, scale=shapes),
+            tooltip=[text_tip("what"), value_tip("value", "value")],
+        ),
+    ]
+    return finished(alt.layer(*layers), 60, f"certificate of {budget.name}")
+
+
+def estimators(results: RunResults, estimates: Sequence[Estimate]) -> Spec:
+    """One quantity by every estimator; recommended ones are filled, withheld ones stand in words."""
+    budget = next((b for b in results.budgets if b.name == estimates[0].target), None)
+    rows = [_row(e.estimator, e, USES[e.recommended]) for e in estimates]
+    return _finished_forest(rows, results.quantity(estimates[0].target), "estimator", budget)
+
+
+def segment_gains(results: RunResults, gains: Sequence[SegmentEstimate]) -> Spec:
+    """What each segment gains in one quantity, beside the line of no change."""
+    rows = [_row(e.segment, e, USES[e.recommended]) for e in gains]
+    return _finished_forest(
+        rows, f"change in {results.quantity(gains[0].target)}", "segment", beside=(0.0, "no change")
+    )
+
+
+def matching_paths(lines: Sequence[MatchingPaths]) -> Spec:
+    """The share of users whose logged actions are the policy's, by number of days."""
+    data = [
+        {
+            "days": days(line.days),
+            "matched": line.matched,
+            "users": line.users,
+            "effective": line.ess,
+            "label": f"{exact(line.matched, 3)}, {number(line.ess, 0)} effective",
+        }
+        for line in lines
+    ]
+    most = max([line.matched for line in lines] or [0.0]) or 1.0
+    x = alt.X(
+        "matched:Q",
+        title="share of users",
+        scale=alt.Scale(domain=[0, 1.9 * most], nice=False),
+        axis=alt.Axis(format="%", tickCount=4),
+    )
+    y = alt.Y("days:N", title=None, sort=None, axis=alt.Axis(domain=False, ticks=False, labelColor=INK))
+    tips = [text_tip("days"), alt.Tooltip("matched:Q", format=".2%"), value_tip("users", "users in the log")]
+    base = alt.Chart(inline(data)).encode(x=x, y=y, tooltip=[*tips, value_tip("effective", "effective users")])
+    bars = base.mark_bar(color=BLUE, height={"band": 0.55})
+    texts = base.mark_text(align="left", dx=5, fontSize=11, color=INK).encode(text="label:N")
+    return finished(alt.layer(bars, texts), 36 * len(data) + 14, "share of users whose logged path is the policy's")
+
+
+def mean_ratios(lines: Sequence[SegmentOverlap]) -> Spec:
+    """The mean of π/p by segment, with two standard errors, beside 1."""
+    rows = []
+    for line in lines:
+        ratio, reach = line.mean_ratio, TWO * (line.mean_ratio_error or 0.0)
+        rows.append(
+            {"name": line.segment, "kind": USES[True], "value": ratio, "low": ratio - reach, "high": ratio + reach}
+        )
+    return _finished_forest(rows, "mean of π/p", "segment", beside=(1.0, "right propensities"))
+
+
+def _row(name: str, e: Estimate, kind: str) -> Spec:
+    return {
+        "name": name,
+        "kind": kind,
+        "label": "" if e.value is not None else "no number",
+        "value": e.value,
+        "low": e.low,
+        "high": e.high,
+        "why": str(e.withheld or e.caution or ""),
+    }
+
+
+def _finished_forest(
+    rows: Sequence[Spec],
+    title: str,
+    by: str,
+    budget: BudgetLimit | None = None,
+    beside: tuple[float, str] | None = None,
+) -> Spec:
+    """Values with their intervals, one row each, beside a limit or another line with its words.
+
+    Words stand in the place of a value that is withheld.
+    """
+    scale = scale_around(
+        [
+            *(row[end] for row in rows for end in ("value", "low", "high")),
+            *(() if budget is None else (budget.limit,)),
+            *(() if beside is None else beside[:1]),
+        ]
+    )
+    y = alt.Y("name:N", title=None, sort=None, axis=alt.Axis(domain=False, ticks=False, labelColor=INK))
+    tips = [text_tip("name"), value_tip("value", title), *(value_tip(end, end) for end in ("low", "high"))]
+    tips += [text_tip(field) for field in ("kind", "why") if "why" in rows[0]]
+    colors, shapes, fills = zip(*KINDS.values(), strict=True)
+    color, shape, fill = (alt.Scale(domain=list(KINDS), range=list(x)) for x in (colors, shapes, fills))
+    base = alt.Chart(inline([row for row in rows if row["value"] is not None])).encode(
+        y=y, tooltip=tips, color=alt.Color("kind:N", legend=None, scale=color)
+    )
+    layers = [
+        base.mark_rule(strokeWidth=2.2).encode(x=along_x("low", title, scale), x2="high:Q"),
+        base.mark_point(size=80, opacity=1, strokeWidth=1.8).encode(
+            x=along_x("value", title, scale),
+            shape=alt.Shape("kind:N", legend=None, scale=shape),
+            fill=alt.Fill("kind:N", legend=None, scale=fill),
+        ),
+    ]
+    if absent := [row for row in rows if row["value"] is None]:
+        texts = alt.Chart(inline(absent)).mark_text(align="left", dx=4, fontSize=11, color=QUIET)
+        layers.append(texts.encode(x=alt.value(0), y=y, text="label:N", tooltip=[text_tip("name"), text_tip("why")]))
+    lines = [] if beside is None else _rule(*beside, scale)
+    lines += [] if budget is None else limit_line(budget.limit, budget, "x", scale)
+    return finished(alt.layer(*lines, *layers), 34 * len(rows) + 14, f"{title} by {by}")
+
+
+def _rule(value: float, label: str, scale: Any) -> list[Any]:
+    """A dashed rule with its label at the foot."""
+    chart = alt.Chart(inline([{"at": value, "words": label}])).encode(x=alt.X("at:Q", scale=scale))
+    look: dict[str, Any] = {"align": "left", "baseline": "top", "dx": 4, "fontSize": 10.5}
+    texts = chart.encode(text="words:N", y=alt.value(0))
+    return [
+        chart.mark_rule(color=INK, strokeDash=[5, 4], strokeWidth=1.2),
+        texts.mark_text(stroke="white", strokeWidth=3, strokeJoin="round", **look),
+        texts.mark_text(color=INK, **look),
+    ]
