@@ -40,8 +40,8 @@ from outlay.choosing.measure import Measure
 from outlay.core.estimate import Estimate
 from outlay.core.transitions import EVERYONE, Transitions
 from outlay.estimators.observed import observe
+from outlay.evaluating.check_result import Judged
 from outlay.evaluating.checks import Checks
-from outlay.evaluating.finding import Judged
 from outlay.simulators.city import CATEGORICAL, COUPONS, City
 from outlay.simulators.city_people import PolicyValues
 from outlay.simulators.city_truth import CityTruth

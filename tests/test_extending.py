@@ -102,17 +102,17 @@ CHECK = '''"""Toy: is the log long enough? One of a week at least is wanted."""
 from __future__ import annotations
 
 from outlay.core.reasons import Reason, ReasonKind
-from outlay.evaluating.finding import Against, Finding, Judged
+from outlay.evaluating.check_result import Against, CheckResult, Judged
 
 
-def find(judged: Judged) -> Finding | None:
+def find(judged: Judged) -> CheckResult | None:
     """Return whether users are seen on enough days."""
     days = int(judged.measure.panel.day.max()) + 1
     words = f"users are seen on {days} days, and 99 are wanted"
     if days >= 99:
-        return Finding(ok=True, words=words)
+        return CheckResult(ok=True, words=words)
     reason = Reason(ReasonKind.DOUBTED, {"found": words})
-    return Finding(ok=False, words=words, reason=reason, against=(Against.CERTIFICATE, Against.FITTED))
+    return CheckResult(ok=False, words=words, reason=reason, against=(Against.CERTIFICATE, Against.FITTED))
 '''
 
 ALLOWANCE = '''"""Toy: every figure may be off by a tenth of itself, and more where users are few."""

@@ -31,7 +31,7 @@ from outlay.estimators.joint import Joint, combine
 from outlay.estimators.units import coordinates
 from outlay.evaluating import certify as job
 from outlay.evaluating.budget_curve import CurvePoint
-from outlay.evaluating.certify import About, Certified, Figures, certified, certify_frontier
+from outlay.evaluating.certify import About, Certified, MixtureFigures, certified, certify_frontier
 from outlay.evaluating.curve import BudgetMixtures
 from outlay.jobs.frontier import frontier
 from outlay.ops.intervals import Spread
@@ -54,7 +54,9 @@ def run(trained: Path, tmp_path: Path) -> Run:
 def certify(run: Run, campaign: Campaign | None = None, report: Progress = silent) -> Certified:
     """The curve, in which nothing was found amiss."""
     stored, about = StoredFrontier.read(run.folder / "frontier"), campaign or run.campaign
-    own = Figures(stored.points.only(np.array([-1, 0])), None, (None,), (None,), (0,))  # beside another for the old one
+    own = MixtureFigures(
+        stored.points.only(np.array([-1, 0])), None, (None,), (None,), (0,)
+    )  # beside another for the old one
     return certify_frontier(run, stored, run.data(), about, own, About((), None, stored.allowances), report)
 
 

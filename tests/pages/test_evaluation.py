@@ -9,7 +9,7 @@ from report_examples import BUDGETS, CLIPPED, FEW, NO_PATH, campaign, certified,
 
 from outlay.core.estimate import Estimate
 from outlay.core.reasons import Reason, ReasonKind
-from outlay.evaluating.finding import Finding
+from outlay.evaluating.check_result import CheckResult
 from outlay.pages import evaluation_charts, evaluation_words, tables
 from outlay.pages.results import RunResults
 from outlay.pages.tables import Cell, Table
@@ -181,7 +181,7 @@ def test_an_estimator_without_a_number_has_its_place_in_the_figure() -> None:
 )
 def test_the_heading_names_what_was_not_passed(oks: tuple[bool | None, ...], said: str) -> None:
     names = example().evaluated.diagnostics.checks
-    checks = {name: Finding(ok=ok, words="") for name, ok in zip(names, oks, strict=True)}
+    checks = {name: CheckResult(ok=ok, words="") for name, ok in zip(names, oks, strict=True)}
     assert evaluation_words.evidence_finding(checks) == said
 
 

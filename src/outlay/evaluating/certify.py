@@ -66,7 +66,7 @@ Vector = NDArray[np.float64]
 J = TypeVar("J", bound=Joint)
 
 
-class Figures(NamedTuple):
+class MixtureFigures(NamedTuple):
     """What L mixtures were measured at on the certify users; each tuple `[L]`.
 
     Attributes:
@@ -127,12 +127,12 @@ class Certified:
 
 def figures_of(
     measure: Measure, new: PolicyEstimates, old: PolicyEstimates, campaign: Campaign, doubt: Reason | None
-) -> Figures:
+) -> MixtureFigures:
     """Return the figures of one policy from its estimates and those of the log's own."""
     absent = missing(new.fitted, campaign) or (None if new.second is None else missing(new.second, campaign))
     reach, its = measure.reach(new.policy.parts, new.policy.weights), measure.reach(old.policy.parts)
     reaches = largest(new.fitted, campaign, reach), largest(old.fitted, campaign, its)
-    return Figures(
+    return MixtureFigures(
         Points.of([new.fitted, old.fitted], campaign, reaches=reaches),
         None if new.second is None else Points.of([new.second, old.second or old.fitted], campaign),
         (None if absent is None else Reason(ReasonKind.UNSUPPORTED, {"found": absent}),),
@@ -141,7 +141,9 @@ def figures_of(
     )
 
 
-def certify_alone(figures: Figures, about: About, campaign: Campaign, data: Transitions, identity: str) -> Certificate:
+def certify_alone(
+    figures: MixtureFigures, about: About, campaign: Campaign, data: Transitions, identity: str
+) -> Certificate:
     """Certify one policy, known by its identity: a look."""
     number, alpha = look(data, identity, campaign.train.confidence, data.certifying)
     return _issued(_band(figures, about, campaign, alpha), np.ones(1), campaign, number)
@@ -152,7 +154,7 @@ def certify_frontier(
     stored: StoredFrontier,
     data: Transitions,
     campaign: Campaign,
-    own: Figures,
+    own: MixtureFigures,
     about: About,
     report: Progress = silent,
 ) -> Certified:
@@ -217,17 +219,17 @@ def certified(run: Run, stored: StoredFrontier, data: Transitions, campaign: Cam
     return Certified(*bands, number)
 
 
-def _read(arrays: dict[str, Vector], said: dict[str, Any], name: str) -> Figures:
+def _read(arrays: dict[str, Vector], said: dict[str, Any], name: str) -> MixtureFigures:
     def points(which: str) -> Points:
         part = {field: arrays[f"{name}_{which}_{field}"] for field in POINTS}
         return Points(**part, users=said["users"], clusters=said["clusters"])
 
     withheld, doubts = (REASONS.validate_python(said[key]) for key in ("withheld", "doubts"))
     second = points("second") if f"{name}_second_value" in arrays else None
-    return Figures(points("first"), second, withheld, doubts, tuple(said["unbelieved"]))
+    return MixtureFigures(points("first"), second, withheld, doubts, tuple(said["unbelieved"]))
 
 
-def _band(figures: Figures, about: About, campaign: Campaign, alpha: float) -> Band:
+def _band(figures: MixtureFigures, about: About, campaign: Campaign, alpha: float) -> Band:
     return Band.of(
         figures.points,
         figures.withheld,
@@ -246,7 +248,7 @@ def _issued(band: Band, weights: Vector, campaign: Campaign, number: int) -> Cer
     return replace(band.certificate(weights, campaign), look=number, alpha=1 - band.confidence)
 
 
-def _curve(stored: StoredFrontier, data: Transitions, campaign: Campaign, report: Progress) -> Figures:
+def _curve(stored: StoredFrontier, data: Transitions, campaign: Campaign, report: Progress) -> MixtureFigures:
     """Measure the mixtures of the curve on the certify users."""
     grid = stored.weights[:-1]
     share = grid.max(axis=0) > 0  # policies that any mixture needs
@@ -306,7 +308,7 @@ def _curve(stored: StoredFrontier, data: Transitions, campaign: Campaign, report
 
     points = Points.of(mixtures(), campaign, reaches=reaches)
     second = Points.of(assuming_less_of_them(), campaign)
-    return Figures(points, second, tuple(withheld), tuple(doubts), tuple(reaches[-1].unbelieved.tolist()))
+    return MixtureFigures(points, second, tuple(withheld), tuple(doubts), tuple(reaches[-1].unbelieved.tolist()))
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@
     past           the policy reads no more of the past than the state holds
     sharing        no budget depends on how many others get something
 
-A check is a function from what is judged to a `Finding` (`finding.py`): whether it was passed, why not
+A check is a function from what is judged to a `CheckResult` (`check_result.py`): whether it was passed, why not
 (`core/reasons.py`), and what that speaks against. A figure that something speaks against is shown, but not recommended.
 What speaks against the certificate keeps it from being issued; the kind of the reason says whether bounds are still
 told.
@@ -35,89 +35,89 @@ from outlay.estimators.balance import BalanceCheck
 from outlay.estimators.behaviour.check import BehaviourCheck
 from outlay.estimators.markov import MarkovCheck
 from outlay.estimators.observed import Reproduction, reproduces
-from outlay.evaluating.finding import Against, Check, Finding, Judged
+from outlay.evaluating.check_result import Against, Check, CheckResult, Judged
 
 AS_LOGGED = "as logged; they were compared with the log when it was prepared"
 D = TypeVar("D", Agreement, BalanceCheck, BehaviourCheck, MarkovCheck, Reproduction)
 
 
-def _assignment(judged: Judged) -> Finding | None:
+def _assignment(judged: Judged) -> CheckResult | None:
     if judged.measure.data.campaign.log.known_assignment:
         return None
     reason = Reason(ReasonKind.UNASSIGNED)
-    return Finding(ok=False, words=reason.words, reason=reason, against=(Against.CERTIFICATE,))
+    return CheckResult(ok=False, words=reason.words, reason=reason, against=(Against.CERTIFICATE,))
 
 
-def _propensities(judged: Judged) -> Finding:
+def _propensities(judged: Judged) -> CheckResult:
     return of_behaviour(judged.measure.behaviour_check)
 
 
-def of_behaviour(found: BehaviourCheck | None) -> Finding:
+def of_behaviour(found: BehaviourCheck | None) -> CheckResult:
     """Return what the fit of the behaviour model means; None: propensities are as logged."""
     if found is None:
-        return Finding(ok=True, words=AS_LOGGED)
+        return CheckResult(ok=True, words=AS_LOGGED)
     reason = None if found.ok else Reason(ReasonKind.MISFIT)
-    return Finding(ok=found.ok, words=found.words, reason=reason, against=(Against.WEIGHTS,), detail=found)
+    return CheckResult(ok=found.ok, words=found.words, reason=reason, against=(Against.WEIGHTS,), detail=found)
 
 
-def _reproduction(judged: Judged) -> Finding:
+def _reproduction(judged: Judged) -> CheckResult:
     measure = judged.measure
     fitted = measure.old_as_observed(judged.old.fitted)
     return of_state(reproduces(judged.observed, fitted, measure.state.day_effects))
 
 
-def _state(judged: Judged) -> Finding:
+def _state(judged: Judged) -> CheckResult:
     return of_state(judged.measure.state.markov_check)
 
 
-def of_state(found: Reproduction | MarkovCheck) -> Finding:
+def of_state(found: Reproduction | MarkovCheck) -> CheckResult:
     """Return what it means whether the state, and what is fitted on it, is enough."""
     against = (Against.CERTIFICATE, Against.FITTED, Against.STATE, Against.OLD)
-    return Finding(ok=found.ok, words=found.words, reason=found.refused, against=against, detail=found)
+    return CheckResult(ok=found.ok, words=found.words, reason=found.refused, against=against, detail=found)
 
 
-def _balance(judged: Judged) -> Finding:
+def _balance(judged: Judged) -> CheckResult:
     return of_balance(judged.measure.state.balance(judged.propensity))
 
 
-def of_balance(found: BalanceCheck) -> Finding:
+def of_balance(found: BalanceCheck) -> CheckResult:
     """Return what it means whether actions depend on the past: nothing for an old policy that needs no weights."""
     against = (
         (Against.CERTIFICATE, Against.FITTED, Against.WEIGHTS)
         if found.driven
         else (Against.CERTIFICATE, Against.DAILY, Against.WEIGHTS, Against.OLD)
     )
-    return Finding(ok=found.ok, words=found.words, reason=found.refused, against=against, detail=found)
+    return CheckResult(ok=found.ok, words=found.words, reason=found.refused, against=against, detail=found)
 
 
-def _agreement(judged: Judged) -> Finding:
+def _agreement(judged: Judged) -> CheckResult:
     days = judged.measure.state.day_effects
     old = judged.old if days.differ and days.moderate else None
     return of_agreement(agreement_of(judged.new, judged.measure.behaviour_check, old))
 
 
-def of_agreement(found: Agreement) -> Finding:
+def of_agreement(found: Agreement) -> CheckResult:
     """Return what it means whether estimators agree: what was not checked takes nothing from what was observed."""
     old = (Against.OLD,) if found.finding.kind is ReasonKind.CONTRADICTED else ()
     against = (Against.CERTIFICATE, Against.FITTED, *old)
     ok = None if found.ok and not found.differences else found.ok
-    return Finding(ok=ok, words=found.words, reason=found.reason, against=against, detail=found)
+    return CheckResult(ok=ok, words=found.words, reason=found.reason, against=against, detail=found)
 
 
-def _past(judged: Judged) -> Finding | None:
+def _past(judged: Judged) -> CheckResult | None:
     if not judged.follows_past or judged.measure.lags is None:
         return None
     reason = Reason(ReasonKind.APPROXIMATE)
-    return Finding(ok=False, words=reason.words, reason=reason, against=(Against.CERTIFICATE,))
+    return CheckResult(ok=False, words=reason.words, reason=reason, against=(Against.CERTIFICATE,))
 
 
-def _sharing(judged: Judged) -> Finding | None:
+def _sharing(judged: Judged) -> CheckResult | None:
     shared = judged.measure.data.campaign.shared
     if not shared:
         return None
     names, verb = " and ".join(shared), "is" if len(shared) == 1 else "are"
     reason = Reason(ReasonKind.SHARED, {"budgets": f"{names} {verb}"})
-    return Finding(ok=False, words=reason.words, reason=reason, against=(Against.CERTIFICATE,))
+    return CheckResult(ok=False, words=reason.words, reason=reason, against=(Against.CERTIFICATE,))
 
 
 # In the order in which they are shown. The first that speaks against a figure gives the reason; where something
@@ -176,7 +176,7 @@ class Checks:
         checks: by name, in the order of the registry; without those whose question does not arise.
     """
 
-    checks: Mapping[str, Finding]
+    checks: Mapping[str, CheckResult]
 
     @classmethod
     def of(cls, judged: Judged, known: Checks | None = None) -> Checks:
@@ -213,7 +213,7 @@ class Checks:
         return estimates
 
 
-def _speaks_against(finding: Finding, estimator: Estimator, estimates: PolicyEstimates) -> bool:
+def _speaks_against(finding: CheckResult, estimator: Estimator, estimates: PolicyEstimates) -> bool:
     against, old = finding.against, estimates.policy.name == "old"
     if estimator.fitted:
         doubted = Against.FITTED in against or (estimates.by_day and Against.DAILY in against)

@@ -31,11 +31,11 @@ from outlay.estimators.observed import observe, of_some
 from outlay.estimators.units import objective
 from outlay.estimators.windowed import claims_window
 from outlay.evaluating.certify import About, certify_alone, certify_frontier, figures_of
+from outlay.evaluating.check_result import Judged
 from outlay.evaluating.checks import Checks
 from outlay.evaluating.constants import Constants, beside_constants, constants_of
 from outlay.evaluating.diagnostics import daily, matching_paths, overlap, shares
 from outlay.evaluating.evaluation import Diagnostics, Evaluation, PairedDifference, SegmentEstimate
-from outlay.evaluating.finding import Judged
 from outlay.evaluating.first_days import FirstDays
 from outlay.evaluating.grade import grade, sensitivity
 from outlay.evaluating.next_test import PlannedTest, plan_settling, plan_test

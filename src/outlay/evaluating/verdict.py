@@ -62,7 +62,7 @@ class VerdictKind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class PolicyChange:
     """A policy against another one, in shares of the other's figures.
 
     Attributes:
@@ -103,8 +103,8 @@ class Verdict:
 
     kind: VerdictKind
     confidence: float
-    old: Change | None
-    constants: Change | None
+    old: PolicyChange | None
+    constants: PolicyChange | None
     broken: tuple[BrokenLimit, ...]
     words: str
 
@@ -155,8 +155,8 @@ def verdict(
 
 def _kind(
     certificate: Certificate,
-    old: Change | None,
-    over: Change | None,
+    old: PolicyChange | None,
+    over: PolicyChange | None,
     constants: AgainstConstants | None,
     broken: Sequence[BrokenLimit],
 ) -> VerdictKind:
@@ -188,9 +188,9 @@ def _kind(
 
 def _change(
     gain: float, least: float | None, most: float | None, base: float, spent: float | None, other: float | None
-) -> Change:
+) -> PolicyChange:
     lost = least is not None and least <= -abs(base)
-    return Change(
+    return PolicyChange(
         gain=gain / base,
         at_least=None if least is None or lost else least / base,
         at_most=None if most is None else most / base,
@@ -383,7 +383,7 @@ class _Words:
         assert self.found.old is not None
         return f"{self._gain()} against the old policy ({self._at_least(self.found.old)})"
 
-    def _at_least(self, against: Change) -> str:
+    def _at_least(self, against: PolicyChange) -> str:
         """A lower bound: `97.5% sure of +2.2% at least`, or what may be lost."""
         if against.at_least is None:
             return "too little is known to say how much it may lose"
@@ -391,7 +391,7 @@ class _Words:
             return f"{self._sure} of {change(against.at_least)} at least"
         return f"{self._sure} only that it loses no more than {size(against.at_least)}"
 
-    def _spend(self, against: Change | None) -> str:
+    def _spend(self, against: PolicyChange | None) -> str:
         """` at 14% less coupon_cost`, against another's."""
         name = self.campaign.budgets[self.campaign.money].name
         if against is None or against.spend is None:

@@ -33,7 +33,7 @@ from jax import Array
 from numpy.typing import NDArray
 
 from outlay.core.transitions import SELECT, Transitions
-from outlay.learning.orthogonal_loss import Learner, Loss, known_targets
+from outlay.learning.orthogonal_loss import Loss, OrthogonalState, known_targets
 from outlay.nets.batches import Batch, chunks, gather
 from outlay.nets.orthogonal import TARGETS, tell
 
@@ -122,7 +122,7 @@ class HeldOut:
         self._shape = (TARGETS, len(loss.spread))
 
         @eqx.filter_jit
-        def sums(learner: Learner, batch: Batch) -> tuple[Array, ...]:
+        def sums(learner: OrthogonalState, batch: Batch) -> tuple[Array, ...]:
             # Neither half was taught by these users, so the means of one are as good as those of the other.
             targets = loss.targets(learner, batch, jnp.zeros(len(batch.action), jnp.int32))
             slope = tell(learner.averaged, batch.state.codes, batch.state.numbers).slope.mean(0)
@@ -135,7 +135,7 @@ class HeldOut:
 
         self._sums = sums
 
-    def moments(self, learner: Learner) -> EffectMoments:
+    def moments(self, learner: OrthogonalState) -> EffectMoments:
         """Sums for the averaged networks of a learner."""
         batches = (gather(self._data, part, table=False, next_states=False) for part in self._parts)
         parts = [self._sums(learner, jax.tree.map(jnp.asarray, batch)) for batch in batches]

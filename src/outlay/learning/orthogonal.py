@@ -65,7 +65,7 @@ from outlay.learning.held_out import HeldOut, choice_rows
 from outlay.learning.in_steps import learn_in_steps
 from outlay.learning.learner import BestResponses, Task, TrainingInputs
 from outlay.learning.multipliers import LOOK_ROWS, Answers, answered
-from outlay.learning.orthogonal_loss import Learner, Loss, fitted_values, halves_of
+from outlay.learning.orthogonal_loss import Loss, OrthogonalState, fitted_values, halves_of
 from outlay.learning.outcomes import outcomes
 from outlay.nets.batches import Batch, Order, blocks, gather, resident_states, steps_in_memory
 from outlay.nets.loop import ALONE, ProcessGroup, compiled_block
@@ -99,7 +99,7 @@ RESIZE = (0.0, 4.0)  # range of the factor by which effects are rescaled
 class Best(NamedTuple):
     """The networks that have explained most for select users so far."""
 
-    learner: Learner
+    learner: OrthogonalState
     step: int
     explained: float
 
@@ -116,7 +116,7 @@ class OrthogonalProgress:
         seconds: training time so far.
     """
 
-    learner: Learner
+    learner: OrthogonalState
     best: Best
     step: int = 0
     losses: list[float] = field(default_factory=list)
@@ -167,7 +167,7 @@ class Orthogonal(TrainingInputs):
         mean = outcomes(self.data, self.learn_rows).mean(axis=0) / self.coords.spread
         pair = init_orthogonal(self.shape, self.seed, np.stack([mean, self.discount * mean]))
         value = jnp.broadcast_to(jnp.asarray(mean, jnp.float32), (PAIR, len(self.data), len(mean)))
-        learner = Learner(pair, pair, value, self.optimiser.init(eqx.filter(pair, eqx.is_array)))
+        learner = OrthogonalState(pair, pair, value, self.optimiser.init(eqx.filter(pair, eqx.is_array)))
         return OrthogonalProgress(learner, Best(learner, 0, -np.inf))
 
     def blocks(self, progress: OrthogonalProgress, group: ProcessGroup = ALONE) -> Iterator[OrthogonalProgress]:
@@ -205,7 +205,7 @@ class Orthogonal(TrainingInputs):
         """The users held out of the effects' training."""
         return HeldOut(self.data, self.loss, self.train.embedding, self.seed)
 
-    def explained(self, learner: Learner) -> float:
+    def explained(self, learner: OrthogonalState) -> float:
         """Return the share of the day's held-out variance that is explained, averaged over the learned outcomes."""
         learned = np.asarray(self.loss.learned)[0]
         return float(self.held_out.moments(learner).explained @ learned / learned.sum())
@@ -243,14 +243,14 @@ def _blocks(training: Orthogonal, progress: OrthogonalProgress, group: ProcessGr
     fold = jnp.repeat(jnp.arange(PAIR), half // group.size)
     loss = training.loss
 
-    def step(learner: Learner, halves: tuple[Batch, Batch]) -> tuple[Learner, Array]:
+    def step(learner: OrthogonalState, halves: tuple[Batch, Batch]) -> tuple[OrthogonalState, Array]:
         batch = jax.tree.map(_joined, *halves)
         targets = loss.targets(learner, batch, fold)
         value, gradient = group.mean(eqx.filter_value_and_grad(loss)(learner.online, batch, targets, fold))
         updates, state = optimiser.update(gradient, learner.optimiser, learner.online)
         online = eqx.apply_updates(learner.online, updates)
         averaged = jax.tree.map(lambda old, new: keep * old + (1 - keep) * new, learner.averaged, online)
-        return Learner(online, averaged, learner.value, state), value
+        return OrthogonalState(online, averaged, learner.value, state), value
 
     size = steps_in_memory(data, PAIR * half, BLOCK)
     block = compiled_block(step, lambda learner: (learner, None), size, group)
@@ -343,7 +343,7 @@ def answers(training: Orthogonal, progress: OrthogonalProgress) -> Answers:
     return Answers(arrays_of(pair, heads, outcome), *grid)
 
 
-def _resized(training: Orthogonal, learner: Learner) -> OrthogonalNetwork:
+def _resized(training: Orthogonal, learner: OrthogonalState) -> OrthogonalNetwork:
     """Rescale the effects of each target and head by a regression on rows of select users.
 
     Weight decay strong enough to rank users by response shrinks all effects, most of all those on later days.

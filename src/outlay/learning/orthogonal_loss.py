@@ -132,7 +132,7 @@ def _with_constant(features: NDArray[np.float32]) -> Vector:
     return np.column_stack([features.astype(np.float64), np.ones(len(features))])
 
 
-class Learner(NamedTuple):
+class OrthogonalState(NamedTuple):
     """State carried from block to block; all arrays. V is in units of each head's spread."""
 
     online: OrthogonalNetwork
@@ -173,7 +173,7 @@ class Loss:
     units: Array
     learned: Array
 
-    def targets(self, learner: Learner, batch: Batch, fold: Array) -> Targets:
+    def targets(self, learner: OrthogonalState, batch: Batch, fold: Array) -> Targets:
         """Compute the targets of a step from the averaged networks; `fold [B]` is the users' half of each row."""
         outputs = tell(learner.averaged, batch.state.codes, batch.state.numbers)
         after = learner.value[:, batch.next_row] * batch.discount[:, None]  # [2, B, H]

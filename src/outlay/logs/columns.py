@@ -47,17 +47,17 @@ FEW = 50  # distinct values of a category at most
 PAIRS = 20  # of a user's rows, that a rule has to hold in
 
 
-def named(column: Column, pattern: str) -> bool:
+def named(column: ScannedColumn, pattern: str) -> bool:
     """Whether the name is one of a pattern."""
     return re.search(pattern, column.name.lower()) is not None
 
 
-def outcome(column: Column) -> bool:
+def outcome(column: ScannedColumn) -> bool:
     """Whether the name is one of what happens after a decision."""
     return any(named(column, pattern) for pattern in (NAMES["reward"], NAMES["money"], NAMES["cost"], AFTER))
 
 
-def earlier(column: Column) -> bool:
+def earlier(column: ScannedColumn) -> bool:
     """Whether the name speaks of the past: such a column is part of the state."""
     return re.search(EARLIER, column.name.lower()) is not None
 
@@ -69,7 +69,7 @@ def alike(name: str, other: str) -> bool:
 
 
 @dataclass(frozen=True)
-class Column:
+class ScannedColumn:
     """A column and what one scan tells about it.
 
     Attributes:
@@ -104,7 +104,7 @@ class Column:
         return plain(self.name) if self.written == self.name else self.written
 
 
-def describe(source: Source) -> tuple[int, list[Column]]:
+def describe(source: Source) -> tuple[int, list[ScannedColumn]]:
     """Number of rows, and facts of every column."""
     [(rows,)] = source.run("SELECT count(*) FROM log")
     columns = []
@@ -125,12 +125,12 @@ def describe(source: Source) -> tuple[int, list[Column]]:
         row: tuple[Any, ...] = source.run(f"SELECT {', '.join(parts)} FROM log")[0]
         for j, (name, type_) in enumerate(part):
             distinct, present, low, high, commas = row[5 * j : 5 * j + 5]
-            column = Column(name, type_, int(distinct), rows - int(present), low, high, name)
+            column = ScannedColumn(name, type_, int(distinct), rows - int(present), low, high, name)
             columns.append(_of_text(source, column, commas=bool(commas)) if type_ == "VARCHAR" else column)
     return int(rows), columns
 
 
-def _of_text(source: Source, column: Column, *, commas: bool) -> Column:
+def _of_text(source: Source, column: ScannedColumn, *, commas: bool) -> ScannedColumn:
     """A column of text: its numbers if it has decimal commas, its values if it has few."""
     name = quoted(column.name)
     if commas and (sql := without_commas(source.run, "log", name, plain(column.name))):
@@ -148,7 +148,7 @@ def repeats(source: Source, user: str) -> bool:
     return bool(source.run(f"SELECT 1 FROM log GROUP BY {user} HAVING count(*) > 1 LIMIT 1"))
 
 
-def varies(source: Source, user: str, column: Column) -> bool:
+def varies(source: Source, user: str, column: ScannedColumn) -> bool:
     """Whether a column varies within a user who has more than one row."""
     return bool(
         source.run(f"SELECT 1 FROM log GROUP BY {user} HAVING count(DISTINCT {quoted(column.name)}) > 1 LIMIT 1")
@@ -156,7 +156,7 @@ def varies(source: Source, user: str, column: Column) -> bool:
 
 
 def since(
-    source: Source, user: str, time: str, columns: Sequence[Column], happen: Sequence[Column]
+    source: Source, user: str, time: str, columns: Sequence[ScannedColumn], happen: Sequence[ScannedColumn]
 ) -> dict[str, list[str]]:
     """Columns that count how long something is ago → columns that are not 0 exactly in the rows where it happens.
 
@@ -189,7 +189,7 @@ def since(
     return found
 
 
-def of_next_row(source: Source, user: str, time: str, columns: Sequence[Column], of: Column) -> list[str]:
+def of_next_row(source: Source, user: str, time: str, columns: Sequence[ScannedColumn], of: ScannedColumn) -> list[str]:
     """Columns that hold, in every row, what another column holds in the user's next row.
 
     Args:
@@ -208,7 +208,7 @@ def of_next_row(source: Source, user: str, time: str, columns: Sequence[Column],
     return [column.name for column, count in zip(others, counts, strict=True) if not count and followed >= PAIRS]
 
 
-def paid_out(source: Source, action: Column, columns: Sequence[Column]) -> Column | None:
+def paid_out(source: Source, action: ScannedColumn, columns: Sequence[ScannedColumn]) -> ScannedColumn | None:
     """The column that is 0 or the action's amount in every row, and not always the amount.
 
     Amounts are two or more besides 0: of an action that is given or not, any other mark would do.

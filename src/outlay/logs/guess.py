@@ -9,7 +9,7 @@ from outlay.logs.columns import (
     FEW,
     IDENTIFIER,
     NAMES,
-    Column,
+    ScannedColumn,
     alike,
     earlier,
     named,
@@ -26,7 +26,7 @@ from outlay.logs.values import NUMBER, amounts, case_sql, means_nothing
 
 MANY = 10_000  # distinct values of a text that is still a feature
 
-Fits = Callable[[Column], bool]
+Fits = Callable[[ScannedColumn], bool]
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ class GuessedRoles:
     counters: frozenset[str]
 
 
-def guess_roles(source: Source, rows: int, columns: list[Column]) -> GuessedRoles:
+def guess_roles(source: Source, rows: int, columns: list[ScannedColumn]) -> GuessedRoles:
     """Roles by name first, then by what the columns do.
 
     Raises:
@@ -72,7 +72,7 @@ class _Guesser:
         found: role → the guess.
     """
 
-    def __init__(self, source: Source, rows: int, columns: list[Column]) -> None:
+    def __init__(self, source: Source, rows: int, columns: list[ScannedColumn]) -> None:
         self.free = {column.name: column for column in columns}
         self.found: dict[str, Guess] = {}
         self._source, self._rows, self._columns = source, rows, columns
@@ -108,10 +108,12 @@ class _Guesser:
             later = dict.fromkeys(between, "it stands between action and reward")
         return GuessedRoles(self.found, repeats=self._user is not None, later=later, counters=frozenset(self._since))
 
-    def _named(self, names: str, fits: Fits) -> list[Column]:
+    def _named(self, names: str, fits: Fits) -> list[ScannedColumn]:
         return [c for c in self.free.values() if named(c, NAMES[names]) and not earlier(c) and fits(c)]
 
-    def _take(self, role: str, fits: Fits, why: str, *, names: str | None = None, check: str = "") -> Column | None:
+    def _take(
+        self, role: str, fits: Fits, why: str, *, names: str | None = None, check: str = ""
+    ) -> ScannedColumn | None:
         """The first column with one of the names."""
         found = self._named(names or role, fits)
         if not found:
@@ -123,7 +125,7 @@ class _Guesser:
             reason += f". CHECK: {check}{also}"
         return self._give(role, column, reason)
 
-    def _give(self, role: str, column: Column, why: str, text: str | None = None) -> Column:
+    def _give(self, role: str, column: ScannedColumn, why: str, text: str | None = None) -> ScannedColumn:
         self.free.pop(column.name, None)
         self.found[role] = Guess(text or column.written, why, column.name)
         return column
@@ -140,10 +142,10 @@ class _Guesser:
         elif repeats(self._source, plain(user.name)):
             self._user = plain(user.name)
 
-    def _may_identify(self, column: Column) -> bool:
+    def _may_identify(self, column: ScannedColumn) -> bool:
         return column.name.lower().endswith("id") and (column.distinct > FEW or column.distinct >= 0.9 * self._rows > 1)
 
-    def _guess_action(self) -> Column:
+    def _guess_action(self) -> ScannedColumn:
         action = self._take(
             "action", lambda c: self._may_act(c) and not named(c, IDENTIFIER), "{0.distinct} different values"
         ) or self._take("action", self._may_act, "{0.distinct} different values", check="are these amounts")
@@ -163,20 +165,20 @@ class _Guesser:
             return self._give("action", found[0], why, _numbered(found[0]))
         raise LookupError(_no_action(self._columns, self.found))
 
-    def _may_act(self, column: Column) -> bool:
+    def _may_act(self, column: ScannedColumn) -> bool:
         return _may_act(column) and column.name not in self._since
 
-    def _kept(self, column: Column) -> bool:
+    def _kept(self, column: ScannedColumn) -> bool:
         """Whether it is no action, by its name or since each of its values is rare."""
         other = earlier(column) or outcome(column) or named(column, IDENTIFIER)
         return other or 2 * column.distinct > self._rows
 
-    def _changes(self, column: Column) -> bool:
+    def _changes(self, column: ScannedColumn) -> bool:
         """Whether it varies within users, or every user has one row."""
         return self._user is None or varies(self._source, self._user, column)
 
-    def _guess_reward(self) -> Column:
-        def fits(column: Column) -> bool:
+    def _guess_reward(self) -> ScannedColumn:
+        def fits(column: ScannedColumn) -> bool:
             return _may_reward(column) and column.name not in self._since
 
         for names in ("reward", "money", "after"):
@@ -194,7 +196,7 @@ class _Guesser:
             return self._give("reward", others[-1], "CHECK: the last column of numbers; what do you want more of?")
         raise LookupError("no column can be the reward, a number that varies: name what you want more of.")
 
-    def _guess_cost(self, action: Column, reward: Column) -> None:
+    def _guess_cost(self, action: ScannedColumn, reward: ScannedColumn) -> None:
         if self._take("cost", lambda c: c.is_number, "{0.low:g} to {0.high:g}") is not None:
             return
         if action.is_number:
@@ -216,7 +218,7 @@ class _Guesser:
 
 
 def guess_features(
-    rows: int, columns: list[Column], roles: GuessedRoles
+    rows: int, columns: list[ScannedColumn], roles: GuessedRoles
 ) -> tuple[list[str], list[str], dict[str, str]]:
     """Categorical and numeric features, and the columns left out with the reason."""
     used = {guess.column for guess in roles.found.values()}
@@ -248,8 +250,8 @@ def guess_features(
     return categorical, numeric, out
 
 
-def _guess_time(free: dict[str, Column], roles: dict[str, Guess]) -> None:
-    def kind(column: Column) -> bool:
+def _guess_time(free: dict[str, ScannedColumn], roles: dict[str, Guess]) -> None:
+    def kind(column: ScannedColumn) -> bool:
         return column.type in (*WHOLE, "DATE") or column.type.startswith("TIMESTAMP")
 
     called = [c for c in free.values() if named(c, NAMES["time"]) and kind(c)]
@@ -267,21 +269,21 @@ def _guess_time(free: dict[str, Column], roles: dict[str, Guess]) -> None:
     roles["time"] = Guess(text, f"{why}; {kept}", column.name)
 
 
-def _may_act(column: Column) -> bool:
+def _may_act(column: ScannedColumn) -> bool:
     return column.is_number and 2 <= column.distinct <= FEW
 
 
-def _may_reward(column: Column) -> bool:
+def _may_reward(column: ScannedColumn) -> bool:
     return column.is_number and column.distinct > 1 and not named(column, IDENTIFIER)
 
 
-def _no_action(columns: list[Column], roles: dict[str, Guess]) -> str:
+def _no_action(columns: list[ScannedColumn], roles: dict[str, Guess]) -> str:
     """Why no column can be the action: for each that is named like one, else for all."""
     used = {guess.column for guess in roles.values()}
     rest = [column for column in columns if column.name not in used]
     near = [c for c in rest if named(c, NAMES["action"])] or [c for c in rest if named(c, NAMES["arm"])] or rest
 
-    def reason(column: Column) -> str:
+    def reason(column: ScannedColumn) -> str:
         if not column.is_number:
             return f"{column.name} holds no numbers"
         if not _may_act(column):
@@ -294,6 +296,6 @@ def _no_action(columns: list[Column], roles: dict[str, Guess]) -> str:
     return f"no column can be the action, a number with 2 to {FEW} different values: {listed}.{offered}"
 
 
-def _numbered(column: Column) -> str:
+def _numbered(column: ScannedColumn) -> str:
     """SQL that gives each text of a column a number."""
     return case_sql(plain(column.name), amounts(column.texts, None))

@@ -11,8 +11,8 @@ from outlay.core.target import Target, longest_total
 from outlay.core.wording import days, decimals, exact, number, plain, signed
 from outlay.estimators.certificate import CONDITIONS, Certificate
 from outlay.estimators.units import objective
+from outlay.evaluating.check_result import CheckResult
 from outlay.evaluating.evaluation import Evaluation
-from outlay.evaluating.finding import Finding
 from outlay.pages.results import RunResults
 from outlay.pages.tables import around, per, quantity, window
 
@@ -161,7 +161,7 @@ def _listed(parts: list[str]) -> str:
     return " and ".join([", ".join(parts[:-1]), parts[-1]] if len(parts) > 1 else parts)
 
 
-def evidence_finding(checks: Mapping[str, Finding]) -> str:
+def evidence_finding(checks: Mapping[str, CheckResult]) -> str:
     """Return which checks were passed."""
     failed = [name for name, finding in checks.items() if finding.ok is False]
     skipped = [name for name, finding in checks.items() if finding.ok is None]

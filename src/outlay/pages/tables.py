@@ -16,9 +16,9 @@ from outlay.core.estimate import Estimate
 from outlay.core.target import Target, longest_total
 from outlay.core.wording import NONE, Interval, days, decimals, ends, exact, half, number, percent, plain
 from outlay.estimators.behaviour.check import BehaviourCheck
+from outlay.evaluating.check_result import CheckResult
 from outlay.evaluating.checks import CHECKS
 from outlay.evaluating.evaluation import Evaluation
-from outlay.evaluating.finding import Finding
 
 Look = Literal["", "yes", "no", "doubted"]
 
@@ -261,7 +261,7 @@ def checks(evaluation: Evaluation) -> Table:
     return Table("What the numbers rest on", words("check", "passed", "found"), tuple(rows))
 
 
-def consequence(name: str, finding: Finding) -> str:
+def consequence(name: str, finding: CheckResult) -> str:
     """What follows from a check that was not passed, and the way out of it where there is one."""
     way_out = None if finding.reason is None else finding.reason.figures.get("way_out")
     return f"{CHECKS[name].consequence}. {way_out}" if way_out else CHECKS[name].consequence

@@ -33,7 +33,7 @@ class Against(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Finding:
+class CheckResult:
     """What a check found.
 
     Attributes:
@@ -85,5 +85,5 @@ class Check:
 
     question: str
     consequence: str
-    find: Callable[[Judged], Finding | None]
+    find: Callable[[Judged], CheckResult | None]
     each_policy: bool = False
