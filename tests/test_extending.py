@@ -328,8 +328,8 @@ def test_a_campaign_is_simulated_and_prepared(used: Any) -> None:
 def test_a_mixing_rule_trains(used: Any) -> None:
     assert used["contract"]
     assert (used["method"], used["members"]) == ("toy", 1)
-    assert (
-        "Known: frontier, uniform, single-best, aim-mean, aim-greedy, lp, toy, bisection, two-stage." in used["refused"]
+    assert {"frontier", "aim-greedy", "toy", "two-stage"} <= set(
+        used["refused"].split("Known: ")[1].split(".")[0].split(", ")
     )
 
 

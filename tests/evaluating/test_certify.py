@@ -51,13 +51,15 @@ def run(trained: Path, tmp_path: Path) -> Run:
     return Run.open(tmp_path / "run")
 
 
-def certify(run: Run, campaign: Campaign | None = None, report: Progress = silent) -> Certified:
-    """The curve, in which nothing was found amiss."""
+def certify(
+    run: Run, campaign: Campaign | None = None, report: Progress = silent, against: tuple[Reason, ...] = ()
+) -> Certified:
+    """The curve, in which nothing else was found amiss."""
     stored, about = StoredFrontier.read(run.folder / "frontier"), campaign or run.campaign
     own = MixtureFigures(
         stored.points.only(np.array([-1, 0])), None, (None,), (None,), (0,)
     )  # beside another for the old one
-    return certify_frontier(run, stored, run.data(), about, own, About((), None, stored.allowances), report)
+    return certify_frontier(run, stored, run.data(), about, own, About(against, None, stored.allowances), report)
 
 
 def known(run: Run) -> Certified | None:
@@ -150,6 +152,19 @@ def test_a_look_is_counted_before_anything_is_seen(run: Run, monkeypatch: pytest
     assert known(run) is None
     assert certify(run).look == 1
     assert len(looks(data, EVERYONE)) == 1
+
+
+def test_what_a_later_evaluation_finds_amiss_takes_the_certificate_back(run: Run) -> None:
+    """Its checks are those of its version; what was measured of the curve stays."""
+    first, stored = certify(run), StoredFrontier.read(run.folder / "frontier")
+    assert first.certificate(np.eye(len(stored.weights))[-1], run.campaign).withheld is None
+    doubt = Reason(ReasonKind.DOUBTED, {"found": "the log has only seven days"})
+    for found in (certify(run, against=(doubt,)), known(run)):
+        assert found is not None
+        assert found.look == 1
+        for weights in np.eye(len(stored.weights))[[0, -1]]:
+            assert found.certificate(weights, run.campaign).reason == doubt
+    assert len(looks(run.data(), EVERYONE)) == 1
 
 
 def test_what_stays_on_disk_says_nothing_of_any_user(run: Run) -> None:

