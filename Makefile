@@ -1,5 +1,6 @@
 # make demo    the main job on a generated campaign, into runs/demo/
-# make test    the tests
+# make test    the tests, but for the long studies (six minutes on two cores)
+# make test-all   all tests, long studies, Ray and PostgreSQL among them (a quarter of an hour)
 # make check   format, lint, strict types, import arrows
 # make bench   the benchmarks (minutes to an hour; peers are installed into an environment of their own)
 # make bench-frontier   one training for every budget against the exact optimum (half an hour)
@@ -17,30 +18,43 @@
 PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.outlay
+STAMP_ALL := .venv/.outlay-all
 
-.PHONY: setup demo test check format bench bench-claims bench-trust bench-evaluation bench-frontier bench-game bench-ledger bench-serve bench-experiment bench-input experiment paper-ab clean
+.PHONY: setup setup-all demo test test-all check format bench bench-claims bench-trust bench-evaluation bench-frontier bench-game bench-ledger bench-serve bench-experiment bench-input experiment paper-ab clean
 
+# What the demo and the tests need; the other targets add Ray, PostgreSQL, the type checker and the peers of some tests.
 setup: $(STAMP)
+
+setup-all: $(STAMP_ALL)
 
 $(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "outlay needs Python 3.11 or newer; this is %d.%d. Try: make PYTHON=python3.12" % sys.version_info[:2])'
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[all]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[test]'
 	touch $(STAMP)
+
+$(STAMP_ALL): $(STAMP)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[all]'
+	touch $(STAMP_ALL)
 
 demo: setup
 	$(BIN)/python examples/demo.py
 
-test: setup
-	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder  # else files of a few long tests come last
+PYTEST := $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder  # else files of a few long tests come last
 
-check: setup
+test: setup
+	$(PYTEST) -m "not slow"
+
+test-all: setup-all
+	$(PYTEST)
+
+check: setup-all
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-format: setup
+format: setup-all
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
@@ -65,11 +79,11 @@ bench-trust: setup
 bench-claims: setup
 	$(BIN)/python benchmarks/rich_claims.py
 
-bench-ledger: setup
+bench-ledger: setup-all
 	$(BIN)/python benchmarks/ledger_crash.py
 	$(BIN)/python benchmarks/ledger_speed.py
 
-bench-serve: setup
+bench-serve: setup-all
 	$(BIN)/python benchmarks/serve_speed.py --postgres
 	$(BIN)/python benchmarks/serve_past.py --postgres
 	$(BIN)/python benchmarks/pacing.py

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import atexit
+import fcntl
 import gc
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
@@ -87,9 +88,33 @@ def _counted_by_test(counts: Path) -> Iterator[None]:
     yield from _counting(counts)
 
 
+Once = Callable[[str, Callable[[Path], object]], Path]
+
+
+@pytest.fixture(scope="session")
+def once(tmp_path_factory: pytest.TempPathFactory) -> Once:
+    """A folder by name, filled by whoever asks first: processes that test side by side share it. So only read it."""
+    alone = "PYTEST_XDIST_WORKER" not in os.environ
+    place = tmp_path_factory.getbasetemp() / "once" if alone else tmp_path_factory.getbasetemp().parent / "once"
+    place.mkdir(exist_ok=True)
+
+    def folder_of(name: str, fill: Callable[[Path], object]) -> Path:
+        folder, full = place / name, place / f"{name}.full"
+        with (place / f"{name}.lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if not full.exists():
+                shutil.rmtree(folder, ignore_errors=True)
+                folder.mkdir()
+                fill(folder)
+                full.touch()
+        return folder
+
+    return folder_of
+
+
 @dataclass(frozen=True)
 class Habit:
-    """A habit campaign of 3,000 users with a small `[train]`.
+    """A habit campaign of 6,000 users with a small `[train]`.
 
     Attributes:
         folder: what `outlay simulate` wrote.
@@ -119,12 +144,14 @@ class Habit:
 
 
 @pytest.fixture(scope="session")
-def habit(tmp_path_factory: pytest.TempPathFactory) -> Habit:
-    folder = tmp_path_factory.mktemp("habit")
-    path = outlay.simulate("habit", folder / "campaign", users=6000, seed=1)
-    with path.open("a") as handle:
-        handle.write(TRAIN)
-    outlay.prepare(path, folder / "data")
+def habit(once: Once) -> Habit:
+    def fill(folder: Path) -> None:
+        path = outlay.simulate("habit", folder / "campaign", users=6000, seed=1)
+        with path.open("a") as handle:
+            handle.write(TRAIN)
+        outlay.prepare(path, folder / "data")
+
+    folder = once("habit", fill)
     with np.load(folder / "campaign" / "truth.npz") as truth:
         arrays = {name: truth[name] for name in ("transition", "reward", "cost", "start")}
         model = TabularCMDP(**arrays, discount=float(truth["discount"]))
@@ -132,11 +159,15 @@ def habit(tmp_path_factory: pytest.TempPathFactory) -> Habit:
 
 
 @pytest.fixture(scope="session")
-def finished(habit: Habit, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def finished(habit: Habit, once: Once) -> Path:
     """A RUN folder with its DATA inside, trained, not evaluated; shared, so only read it."""
-    folder = tmp_path_factory.mktemp("finished") / "run"
-    outlay.train(habit.campaign, folder, method="aim-greedy")
-    return folder
+    return once("finished", lambda at: outlay.train(habit.campaign, at / "run", method="aim-greedy")) / "run"
+
+
+@pytest.fixture(scope="session")
+def counted(habit: Habit, once: Once) -> Path:
+    """A RUN folder of every budget, from counted states in four folds; shared, so only read it."""
+    return once("counted", lambda at: outlay.train(habit.campaign, at / "run")) / "run"
 
 
 @pytest.fixture
@@ -147,12 +178,14 @@ def run(finished: Path, tmp_path: Path) -> Path:
 
 
 @pytest.fixture(scope="session")
-def evaluated(finished: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def evaluated(finished: Path, once: Once) -> Path:
     """A copy of `finished`, evaluated; shared, so only read it."""
-    folder = tmp_path_factory.mktemp("evaluated") / "run"
-    shutil.copytree(finished, folder)
-    outlay.evaluate(folder)
-    return folder
+
+    def fill(folder: Path) -> None:
+        shutil.copytree(finished, folder / "run")
+        outlay.evaluate(folder / "run")
+
+    return once("evaluated", fill) / "run"
 
 
 @pytest.fixture(scope="session")

@@ -320,11 +320,13 @@ def used(extended: Path) -> Any:
     return json.loads(python(extended, "-c", USE))
 
 
+@pytest.mark.slow
 def test_a_campaign_is_simulated_and_prepared(used: Any) -> None:
     assert "Made by: outlay simulate toy" in used["text"]
     assert "at_most = 2.5" in used["text"]
 
 
+@pytest.mark.slow
 def test_a_mixing_rule_trains(used: Any) -> None:
     assert used["contract"]
     assert (used["method"], used["members"]) == ("toy", 1)
@@ -333,6 +335,7 @@ def test_a_mixing_rule_trains(used: Any) -> None:
     )
 
 
+@pytest.mark.slow
 def test_a_learner_trains_for_every_budget_and_is_evaluated(used: Any) -> None:
     """What it serves is mixed from its policies: answers to prices, each with its own estimate and a measured value."""
     assert used["learner"] == "means"
@@ -343,12 +346,14 @@ def test_a_learner_trains_for_every_budget_and_is_evaluated(used: Any) -> None:
     assert used["spent"]
 
 
+@pytest.mark.slow
 def test_an_estimator_stands_in_the_evaluation_and_in_the_report(used: Any) -> None:
     assert {e["target"] for e in used["estimates"]} == {"reward@1", "coupon_cost@1"}
     assert all(e["low"] < e["value"] < e["high"] for e in used["estimates"])
     assert used["title"]
 
 
+@pytest.mark.slow
 def test_a_check_that_was_not_passed_keeps_the_certificate_back_and_stands_in_the_report(used: Any) -> None:
     found = used["checks"]["length"]
     assert (found["ok"], found["reason"]["kind"]) == (False, "doubted")
@@ -358,6 +363,7 @@ def test_a_check_that_was_not_passed_keeps_the_certificate_back_and_stands_in_th
     assert used["bounds"] == [[None, None]]
 
 
+@pytest.mark.slow
 def test_an_allowance_widens_every_interval(used: Any) -> None:
     assert all(e["high"] - e["low"] > 0.2 * abs(e["value"]) for e in used["wide"])
 

@@ -84,7 +84,7 @@ def shuffled(view: Transitions, split: int) -> Transitions:
     return replace(view, action=moved(view.action), outcome=moved(view.outcome), propensity=propensity)
 
 
-@pytest.mark.parametrize("oracle", ["tabular", "orthogonal"])
+@pytest.mark.parametrize("oracle", ["tabular", pytest.param("orthogonal", marks=pytest.mark.slow)])
 def test_what_a_fold_serves_does_not_depend_on_the_users_who_certify_it(
     oracle: str, habit_data: Transitions, tmp_path: Path
 ) -> None:
@@ -214,17 +214,9 @@ def test_every_estimator_is_pooled_from_what_the_folds_say_where_states_are_not_
     np.testing.assert_allclose(at.fit(part, source, among).value, alone.value)
 
 
-@pytest.fixture(scope="module")
-def folded(habit: Habit, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A counted run: four folds by default."""
-    folder = tmp_path_factory.mktemp("folded")
-    outlay.train(habit.campaign, folder / "run")
-    return folder / "run"
-
-
 @pytest.fixture
-def run(folded: Path, tmp_path: Path) -> Run:
-    shutil.copytree(folded, tmp_path / "run")
+def run(counted: Path, tmp_path: Path) -> Run:
+    shutil.copytree(counted, tmp_path / "run")
     return Run.open(tmp_path / "run")
 
 
@@ -281,16 +273,18 @@ def test_an_evaluation_rests_on_all_users_and_is_one_look(run: Run) -> None:
     json.dumps(found.to_dict(), allow_nan=False)
 
 
+@pytest.mark.slow
 def test_two_runs_of_as_many_folds_are_compared_pair_by_pair_and_others_are_not(
-    run: Run, folded: Path, finished: Path
+    run: Run, counted: Path, finished: Path
 ) -> None:
-    found = outlay.evaluate(run, against=folded)
+    found = outlay.evaluate(run, against=counted)
     same = [d for d in found.differences if d.against == "against" and d.target == "reward"]
     assert [d.value for d in same if d.value is not None] == pytest.approx([0.0] * len(same), abs=1e-9)
     with pytest.raises(FolderError, match=r"folds = 1 .*folds = 4.*same --folds"):
         outlay.evaluate(run, against=finished)
 
 
+@pytest.mark.slow
 def test_networks_learn_in_folds_and_go_on_where_they_were_killed(habit: Habit, tmp_path: Path) -> None:
     """What is resumed after the first fold ends as the whole training does."""
     path = habit.changed(tmp_path, ("[train]", "[train]\nfolds = 2"), ("min_steps = 2000", "min_steps = 200"))

@@ -83,6 +83,7 @@ def test_claims_are_about_the_days_that_the_log_shows(judged: tuple[Evaluation, 
     assert "over the first 7 days" in found.verdict.words
 
 
+@pytest.mark.slow
 def test_a_policy_that_leads_users_where_the_log_has_hardly_been_is_not_relied_on(
     judged: tuple[Evaluation, Transitions], tmp_path: Path
 ) -> None:

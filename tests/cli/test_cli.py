@@ -220,6 +220,7 @@ def listening() -> Iterator[None]:
     signal.signal(signal.SIGINT, before)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("listening")
 def test_ctrl_c_that_a_library_swallows_stops_the_work_where_it_reports_next(
     run: Path, monkeypatch: pytest.MonkeyPatch
@@ -264,6 +265,7 @@ def test_ctrl_c_that_a_library_makes_an_error_of_is_no_bug_of_ours(
     assert "interrupted" in found.err
 
 
+@pytest.mark.slow
 def test_a_run_that_was_evaluated_is_not_replaced_unasked(habit: Habit, evaluated: Path, tmp_path: Path) -> None:
     """Its estimates would be gone; one that was not evaluated is replaced as ever."""
     shutil.copytree(evaluated, tmp_path / "run")

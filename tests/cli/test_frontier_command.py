@@ -87,6 +87,7 @@ def test_an_export_prints_the_look_and_the_verdict(a_run: Path, tmp_path: Path) 
     assert "other written (look 1 at the certify users)." in again.out
 
 
+@pytest.mark.slow
 def test_an_export_leaves_the_page_of_the_run_as_it_is(a_run: Path, tmp_path: Path) -> None:
     assert outlay("frontier", a_run).code == 0
     before = [(a_run / name).read_bytes() for name in ("frontier.html", "frontier.json")]

@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from threading import Thread
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import psutil  # type: ignore[import-untyped]
@@ -29,11 +29,17 @@ from patience import PATIENCE
 from scored_rows import make_bundle, make_rows
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # Ray's own
+Test = TypeVar("Test", bound=Callable[..., None])
 
 
-@pytest.fixture(scope="module", autouse=True)
+def on_two_processors(test: Test) -> Test:
+    """A slow test that needs a cluster."""
+    marked: Test = pytest.mark.slow(pytest.mark.usefixtures("_cluster")(test))
+    return marked
+
+
+@pytest.fixture(scope="module")
 def _cluster() -> Iterator[None]:
-    """Two processors."""
     ray = pytest.importorskip("ray", reason="Ray is not installed")
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
     ray.init(num_cpus=2, log_to_driver=False, include_dashboard=False, logging_level="ERROR")
@@ -41,6 +47,7 @@ def _cluster() -> Iterator[None]:
     ray.shutdown()
 
 
+@on_two_processors
 def test_results_come_in_the_order_of_the_items() -> None:
     def slow_first(item: int) -> int:
         time.sleep(0.3 if item == 0 else 0)
@@ -49,6 +56,7 @@ def test_results_come_in_the_order_of_the_items() -> None:
     assert list(on_cluster(slow_first, range(20))) == [item * item for item in range(20)]
 
 
+@on_two_processors
 def test_an_error_of_ours_comes_back_as_it_is() -> None:
     def wrong(item: int) -> int:
         if item == 3:
@@ -60,6 +68,7 @@ def test_an_error_of_ours_comes_back_as_it_is() -> None:
     assert caught.value.where == "row 3"
 
 
+@on_two_processors
 def test_the_shard_of_a_lost_worker_is_done_again(tmp_path: Path) -> None:
     def dies_once(item: int) -> int:
         if item == 1 and not (tmp_path / "died").exists():
@@ -71,6 +80,7 @@ def test_the_shard_of_a_lost_worker_is_done_again(tmp_path: Path) -> None:
     assert (tmp_path / "died").exists()
 
 
+@on_two_processors
 def test_a_shard_that_always_loses_its_worker_is_an_error() -> None:
     def dies(_: int) -> None:
         os.kill(os.getpid(), signal.SIGKILL)
@@ -88,11 +98,13 @@ def city(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@on_two_processors
 def test_prepare_makes_the_same_data(city: Path, tmp_path: Path) -> None:
     found = outlay.prepare(city / "log" / "campaign.toml", tmp_path / "data", cluster=True)
     assert found.manifest.data_hash == Transitions.open(city / "data").manifest.data_hash
 
 
+@on_two_processors
 def test_score_makes_the_same_decisions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(score_module, "SHARD_ROWS", 70)
     make_bundle(tmp_path / "bundle")
@@ -113,6 +125,7 @@ def losses(folder: Path, spec: NetworkSpec) -> list[float]:
     return found
 
 
+@on_two_processors
 @pytest.mark.parametrize("learner", ["orthogonal", "bcq"])
 def test_two_workers_make_the_steps_of_one_process(city: Path, tmp_path: Path, learner: str) -> None:
     alone, together = (spec_of(city, tmp_path / name, learner) for name in ("alone", "together"))
@@ -125,6 +138,7 @@ def test_two_workers_make_the_steps_of_one_process(city: Path, tmp_path: Path, l
     np.testing.assert_allclose(found, wanted, rtol=1e-2)  # sums in another order turn some ties
 
 
+@on_two_processors
 def test_training_goes_on_from_the_last_checkpoint_when_a_worker_is_killed(city: Path, tmp_path: Path) -> None:
     spec, alone = spec_of(city, tmp_path / "run", "orthogonal"), spec_of(city, tmp_path / "alone", "orthogonal")
     training, task = alone.open()
@@ -172,6 +186,7 @@ def _kill_a_worker(killed: list[int]) -> None:
                 break
 
 
+@on_two_processors
 def test_a_run_of_workers_is_a_run(city: Path, tmp_path: Path) -> None:
     run = outlay.train(city / "data", tmp_path / "run", oracle="orthogonal", folds=1, workers=2)
     alone = outlay.train(city / "data", tmp_path / "alone", oracle="orthogonal", folds=1)
@@ -180,6 +195,7 @@ def test_a_run_of_workers_is_a_run(city: Path, tmp_path: Path) -> None:
     assert np.allclose(np.mean(found, axis=0), np.mean(wanted, axis=0), rtol=0.2)
 
 
+@on_two_processors
 @pytest.mark.parametrize(
     ("workers", "options", "message"),
     [

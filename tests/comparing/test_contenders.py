@@ -151,6 +151,7 @@ def test_a_limit_that_nothing_keeps_is_told_with_the_contender(habit_data: Trans
     assert found.learned.members
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("oracle", "name"), [("bcq", "frontier, bcq"), ("tabular", "frontier, counted")])
 def test_a_frontier_serves_one_network_for_the_campaigns_limits(
     oracle: str, name: str, habit_data: Transitions, tmp_path: Path

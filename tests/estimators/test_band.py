@@ -70,6 +70,7 @@ def under(about: Campaign, **limits: float) -> Campaign:
 # From logs.
 
 
+@pytest.mark.slow
 def test_from_logs_the_worst_of_all_mixtures_and_limits_is_certified_and_over_in_at_most_five_percent(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -105,6 +105,7 @@ def test_a_reward_that_could_not_be_measured_takes_no_limit_away() -> None:
     assert (found.gain, found.gain_bound, found.gain_most) == (None, None, None)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("correlation", [0.0, 0.9, -0.9])
 def test_a_mixture_that_is_over_one_of_two_budgets_is_certified_in_at_most_five_percent(correlation: float) -> None:
     """The worst case: one truth just at its limit, the other far below; and both at the limit, which is rarer still."""
@@ -151,6 +152,7 @@ def test_from_logs_a_mixture_whose_true_cost_is_the_limit_is_certified_in_at_mos
     assert 0.01 <= passed / logs <= 0.05 + 2 * np.sqrt(0.05 * 0.95 / logs)
 
 
+@pytest.mark.slow
 def test_a_shuffled_log_is_called_promising_no_more_often_than_its_confidence_says() -> None:
     """Outcomes that belong to other users: no policy gains. An estimate is above 0 in half of the logs."""
     world, policy, logs = World.drawn(51), np.array([1, 1, 0]), 400

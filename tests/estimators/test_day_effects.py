@@ -75,7 +75,15 @@ def coverage(shock: float, trend: float, users: int, days: int, logs: int) -> tu
     return float(by_itself.mean()), float(with_days.mean()), float(np.median(ratio))
 
 
-@pytest.mark.parametrize("shock", [0.0, 0.01, 0.03, 0.08])
+@pytest.mark.parametrize(
+    "shock",
+    [
+        pytest.param(0.0, marks=pytest.mark.slow),
+        pytest.param(0.01, marks=pytest.mark.slow),
+        0.03,
+        pytest.param(0.08, marks=pytest.mark.slow),
+    ],
+)
 def test_intervals_over_a_week_hold_the_truth_whatever_the_size_of_shocks(shock: float) -> None:
     """Also where shocks are too small to be found by a test; where there are none, half of all intervals stay."""
     logs = 300
@@ -88,6 +96,7 @@ def test_intervals_over_a_week_hold_the_truth_whatever_the_size_of_shocks(shock:
         assert plain < 0.8
 
 
+@pytest.mark.slow
 def test_intervals_hold_what_the_days_after_the_log_bring_where_a_trend_is_found() -> None:
     """0.7% a day over two weeks: 10% in all. The error of the slope belongs to the interval."""
     plain, wide, _ = coverage(0.0, 0.007, 4000, 14, 60)
@@ -95,6 +104,7 @@ def test_intervals_hold_what_the_days_after_the_log_bring_where_a_trend_is_found
     assert wide >= 0.93
 
 
+@pytest.mark.slow
 def test_a_trend_of_less_than_one_percent_a_day_is_found_in_a_week() -> None:
     """Means of days err by 0.7%, so it is 5 errors of the slope; Student's t of five degrees hardly ever found it."""
     found = [interval(seed, 0.0, 0.007, 20_000, 7)[1].outcomes[0] for seed in range(20)]

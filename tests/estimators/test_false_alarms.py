@@ -89,6 +89,7 @@ def _time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Transitions, "first_times", lambda data: np.zeros(len(data.users), np.int64))
 
 
+@pytest.mark.slow
 def test_exact_propensities_and_a_state_that_is_enough_are_hardly_ever_doubted() -> None:
     """One log in 100 at most: with residuals of one fit for both, balance doubted 47% of such logs, the state 35%."""
     balances: list[BalanceCheck] = []
@@ -115,5 +116,6 @@ def test_targeting_that_propensities_do_not_tell_is_still_found(users: int, days
         assert found.dependences[0].past in {"action", "incentive"}
 
 
+@pytest.mark.slow
 def test_hidden_types_are_still_found() -> None:
     assert sum(drawn(seed, 1200, 14, "uniform", hidden=0.7).markov_check.ok is False for seed in range(5)) == 5

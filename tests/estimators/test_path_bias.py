@@ -125,7 +125,16 @@ def bound(fitted: Fitted, second: Joint | None, old: Fitted) -> tuple[float, flo
     return line.bound, found.gain_bound
 
 
-@pytest.mark.parametrize("effect", [0.0, 0.04, 0.08, -0.04, -0.08])
+@pytest.mark.parametrize(
+    "effect",
+    [
+        0.0,
+        pytest.param(0.04, marks=pytest.mark.slow),
+        pytest.param(0.08, marks=pytest.mark.slow),
+        pytest.param(-0.04, marks=pytest.mark.slow),
+        pytest.param(-0.08, marks=pytest.mark.slow),
+    ],
+)
 def test_bounds_of_a_policy_that_the_state_misjudges_miss_as_often_as_they_may(effect: float) -> None:
     """160 logs of 500 users: with the fitted evaluation alone most bounds of the costlier policies miss."""
     logs, truth = 160, truths(1, effect)

@@ -111,7 +111,7 @@ def test_every_total_is_of_all_users(by_type: bool, engine: Callable[[Transition
 
 
 @pytest.mark.parametrize("by_type", [True, False])
-@pytest.mark.parametrize("engine", [by_day, counted])
+@pytest.mark.parametrize("engine", [pytest.param(by_day, marks=pytest.mark.slow), counted])
 def test_intervals_hold_the_truth_as_often_as_they_say(
     by_type: bool, engine: Callable[[Transitions], Evaluator | Sequential]
 ) -> None:

@@ -38,16 +38,9 @@ from outlay.ops.intervals import Spread
 from outlay.ops.tabular import measure
 
 
-@pytest.fixture(scope="module")
-def trained(habit: Habit, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("trained") / "run"
-    outlay.train(habit.campaign, folder)
-    return folder
-
-
 @pytest.fixture
-def run(trained: Path, tmp_path: Path) -> Run:
-    shutil.copytree(trained, tmp_path / "run")
+def run(counted: Path, tmp_path: Path) -> Run:
+    shutil.copytree(counted, tmp_path / "run")
     return Run.open(tmp_path / "run")
 
 

@@ -93,6 +93,7 @@ def test_what_the_run_serves_is_a_point_of_its_curve(run: outlay.Run, tmp_path: 
     assert served.weights.tolist() == pytest.approx(exported.weights.tolist())
 
 
+@pytest.mark.slow
 def test_a_band_of_an_older_version_is_measured_again_as_the_same_look(run: outlay.Run, tmp_path: Path) -> None:
     """It has no mixture that the run serves."""
     first = outlay.frontier(run, [0.15], export=tmp_path / "first").export

@@ -87,6 +87,7 @@ def test_reasons_are_about_commands_of_the_pages() -> None:
     assert [start for start in NOT_RUN if not any(line.startswith(start) for line in LINES)] == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("line", RUN)
 def test_a_command_of_a_page_ends_without_an_error(
     line: str, folder_of_the_pages: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -104,6 +105,7 @@ def test_a_command_of_a_page_ends_without_an_error(
     assert result.code == 0, result.err
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("code", [code for _, reason, code in BLOCKS if not reason])
 def test_a_python_block_of_a_page_runs(
     code: str, folder_of_the_pages: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -56,6 +56,7 @@ def active(result: Analysis) -> Lift:
     return found
 
 
+@pytest.mark.slow
 def test_an_a_a_test_by_city_is_false_about_as_often_as_it_may_and_by_user_much_more_often(tmp_path: Path) -> None:
     week = experiment(days=7, decisions=(7,))
     false = {"cluster": 0, "user": 0}

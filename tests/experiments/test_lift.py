@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import tea_tasting
 from numpy.typing import NDArray
 from scipy import stats
 
@@ -32,6 +31,7 @@ def moments(x: NDArray[np.float64]) -> UserMoments:
 
 def aggregates(x: NDArray[np.float64]) -> Any:
     """The same statistics, as tea-tasting takes them."""
+    tea_tasting = pytest.importorskip("tea_tasting", reason="tea-tasting is not installed")
     covariance, pairs = np.cov(x.T), list(combinations(range(4), 2))
     return tea_tasting.aggr.Aggregates(
         count_=len(x),
@@ -291,6 +291,7 @@ def test_pairs_are_those_of_the_columns_and_their_covariates() -> None:
 @pytest.mark.parametrize("adjust", [False, True])
 def test_a_difference_is_that_of_tea_tasting(metric: Metric, adjust: bool) -> None:
     """Another implementation, from the same statistics: the difference, its interval and its p-value."""
+    tea_tasting = pytest.importorskip("tea_tasting", reason="tea-tasting is not installed")
     before = metric.before if adjust else Metric("none", "none")
     names = [metric.numerator, metric.denominator, *((before.numerator, before.denominator) if adjust else ())]
     for seed in range(5):
@@ -311,6 +312,7 @@ def test_a_difference_is_that_of_tea_tasting(metric: Metric, adjust: bool) -> No
 @pytest.mark.parametrize(("control", "treatment"), [(400, 370), (12, 3), (5000, 4800), (90_000, 10_300)])
 @pytest.mark.parametrize("planned", [1.0, 1 / 9])
 def test_the_sample_ratio_is_that_of_tea_tasting(control: int, treatment: int, planned: float) -> None:
+    tea_tasting = pytest.importorskip("tea_tasting", reason="tea-tasting is not installed")
     counts = {0: tea_tasting.aggr.Aggregates(count_=control), 1: tea_tasting.aggr.Aggregates(count_=treatment)}
     wanted = tea_tasting.SampleRatio(planned).analyze(counts, control=0, treatment=1).pvalue
     assert sample_ratio(control, treatment, planned) == pytest.approx(wanted, rel=1e-9, abs=1e-300)

@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import tea_tasting
 from small_experiments import NEW, NONE, OLD, content
 
 from outlay.core.errors import OutlayError
@@ -172,6 +171,7 @@ def test_the_users_needed_are_those_of_a_plan(past: UserMoments) -> None:
 @pytest.mark.parametrize("cuped", [False, True])
 def test_power_is_that_of_tea_tasting(past: UserMoments, metric: Metric, cuped: bool, power: float) -> None:
     """Another implementation, which searches for what it solves."""
+    tea_tasting = pytest.importorskip("tea_tasting", reason="tea-tasting is not installed")
     pairs = list(combinations(past.columns, 2))
     place = {name: i for i, name in enumerate(past.columns)}
     known = tea_tasting.aggr.Aggregates(

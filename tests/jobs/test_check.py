@@ -275,6 +275,7 @@ def test_check_writes_nothing(tmp_path: Path) -> None:
     assert sorted(entry.name for entry in tmp_path.iterdir()) == ["campaign.toml", "log.parquet"]
 
 
+@pytest.mark.slow
 def test_a_state_that_hides_types_is_a_warning_and_the_past_that_is_enough_is_named(tmp_path: Path) -> None:
     world = replace(WORLDS["hidden"], days=8)
     report = check(world.write(tmp_path, users=3000, seed=2))
@@ -295,6 +296,7 @@ def test_a_state_that_hides_types_is_a_warning_and_the_past_that_is_enough_is_na
     assert report.test is again.test is None
 
 
+@pytest.mark.slow
 def test_where_no_past_is_enough_the_experiment_that_needs_no_state_is_planned(tmp_path: Path) -> None:
     world = replace(WORLDS["hidden"], days=6)
     path = world.write(tmp_path, users=3000, seed=2)

@@ -90,6 +90,7 @@ def compared(tmp_path_factory: pytest.TempPathFactory) -> Compared:
     return Compared(asked, found[0], said, out)
 
 
+@pytest.mark.slow
 def test_a_limit_per_user_is_shown_in_its_own_unit_in_estimate_and_in_truth(compared: Compared) -> None:
     found, out = compared.found, compared.out
     assert found.budgets == (BudgetLimit(name="coupon_cost", limit=10.0, per="user", unit="yuan"),)
@@ -137,6 +138,7 @@ def test_a_limit_per_user_is_shown_in_its_own_unit_in_estimate_and_in_truth(comp
     assert "per user in 5 days" in page
 
 
+@pytest.mark.slow
 def test_the_terminal_prints_a_table_for_each_control_and_what_leads(compared: Compared) -> None:
     options = {name: compared.asked[name] for name in ("seeds", "immediate", "label_days", "oracles", "responses")}
     assert options == {
@@ -206,6 +208,7 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
+@pytest.mark.slow
 def test_an_interrupted_comparison_goes_on_and_ends_as_if_nothing_had_happened(
     small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -252,6 +255,7 @@ def test_an_interrupted_comparison_goes_on_and_ends_as_if_nothing_had_happened(
         compare(small, tmp_path / "other", resume=True)
 
 
+@pytest.mark.slow
 def test_seeds_side_by_side_find_what_they_find_one_after_the_other(small: Path, tmp_path: Path) -> None:
     """In processes of their own; sums over several threads may differ in the last digits."""
     options: dict[str, Any] = {"seeds": 2, "rows": ("deepfm, 1*",)}

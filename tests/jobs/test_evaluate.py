@@ -171,6 +171,7 @@ def test_the_same_bundle_looked_at_twice_is_one_look(run: Path) -> None:
     assert first.to_dict() == again.to_dict()
 
 
+@pytest.mark.slow
 def test_a_second_run_on_the_same_data_is_a_second_look_with_half_the_error(habit: Habit, tmp_path: Path) -> None:
     shutil.copytree(habit.data, tmp_path / "data")
     looks: list[Any] = []

@@ -208,6 +208,7 @@ def test_segments_are_parts_of_all_users_and_their_gains_differences(
             assert abs(e.value - totals(there, policy, 7)[-1][0]) < 3.5 * e.std_error, segment  # type: ignore[operator]
 
 
+@pytest.mark.slow
 def test_a_policy_is_a_look_by_what_its_file_says(data: Path, habit: Habit, tmp_path: Path) -> None:
     first = habit_policy(habit, tmp_path / "first.parquet", generous)
     again = shutil.copy(first, tmp_path / "again.parquet")
@@ -218,6 +219,7 @@ def test_a_policy_is_a_look_by_what_its_file_says(data: Path, habit: Habit, tmp_
     assert outlay.evaluate(data, policy=other).certificate.confidence == pytest.approx(1 - 0.05 / 6)
 
 
+@pytest.mark.slow
 def test_the_policy_it_is_held_against_has_been_looked_at_too(data: Path, habit: Habit, tmp_path: Path) -> None:
     """Its figures on the certify users are in the table: chosen by them, it has to be its second look."""
     first = habit_policy(habit, tmp_path / "first.parquet", generous)
@@ -263,6 +265,7 @@ def test_a_run_is_held_against_another_run_and_against_a_table(habit: Habit, run
     assert found.notes.keys() == {"constants"}
 
 
+@pytest.mark.slow
 def test_a_frontier_that_was_evaluated_costs_no_look_to_be_held_against(habit: Habit, tmp_path: Path) -> None:
     """Its mixture and its curve are one look; the bundle of another budget and every comparison cost none."""
     shutil.copytree(habit.data, tmp_path / "data")

@@ -50,17 +50,19 @@ WAYS: dict[str, tuple[str, tuple[tuple[str, str], ...]]] = {
     "per user": ("edrr", (*PER_USER, SHORT)),
     "untidy": ("bcq", ()),  # gaps, users who leave, rows without a choice, actions not allowed to some
 }
-
-
+QUICK = ("counted", "network")  # in `make test`
+EVERY_WAY = [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in WAYS]
 Runs = Callable[[str], Run]
 
 
 @pytest.fixture(scope="module")
-def made(habit: Habit, tmp_path_factory: pytest.TempPathFactory) -> Runs:
+def made(habit: Habit, counted: Path, tmp_path_factory: pytest.TempPathFactory) -> Runs:
     """Runs by name, trained when they are asked for; read only, as far as looks go."""
 
     @cache
     def made(name: str) -> Run:
+        if name == "counted":
+            return Run.open(counted)
         oracle, changes = WAYS[name]
         folder = tmp_path_factory.mktemp(name.replace(" ", "-"))
         path = untidy(folder) if name == "untidy" else habit.changed(folder, *changes)
@@ -75,7 +77,7 @@ def curves(made: Runs) -> Callable[[str], BudgetCurve]:
     return cache(lambda name: frontier(made(name)))
 
 
-@pytest.fixture(params=WAYS)
+@pytest.fixture(params=EVERY_WAY)
 def name(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
@@ -312,6 +314,7 @@ def test_the_first_export_is_a_look_and_all_others_are_the_same_one(made: Runs, 
     assert after[0].gain_bound == first.certificate.gain_bound
 
 
+@pytest.mark.slow
 def test_an_export_is_compared_with_constant_actions_as_an_evaluation_is(
     made: Runs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -334,6 +337,7 @@ def test_an_export_is_compared_with_constant_actions_as_an_evaluation_is(
     assert beside.keep
 
 
+@pytest.mark.slow
 def test_a_budget_is_the_same_bundle_whatever_was_looked_at_in_between(
     made: Runs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -355,6 +359,7 @@ def test_a_budget_is_the_same_bundle_whatever_was_looked_at_in_between(
     assert wide > narrow
 
 
+@pytest.mark.slow
 def test_a_look_that_was_killed_before_it_was_written_is_made_again_and_not_counted_twice(
     made: Runs, tmp_path: Path
 ) -> None:
@@ -369,6 +374,7 @@ def test_a_look_that_was_killed_before_it_was_written_is_made_again_and_not_coun
         frontier(run)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["counted", "network", "two limits"])
 def test_the_true_spend_of_an_exported_bundle_keeps_its_limit(
     name: str, made: Runs, habit: Habit, tmp_path: Path
@@ -392,6 +398,7 @@ def large(habit: Habit) -> Any:
     return replace(habit.truth, cost=cost[:, :, None])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["counted", "network"])
 def test_a_user_keeps_the_policy_that_stays_when_its_share_grows(name: str, made: Runs, tmp_path: Path) -> None:
     """Salts are of a policy's own part of its network, whatever else is in the bundle."""
@@ -414,6 +421,7 @@ def test_a_user_keeps_the_policy_that_stays_when_its_share_grows(name: str, made
     assert 0 < (after != before).mean() < 2 * moved + 0.02
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["network", "untidy", "per user"])
 def test_bundles_of_one_network_score_and_allocate(name: str, made: Runs, habit: Habit, tmp_path: Path) -> None:
     run, folder = made(name), tmp_path
@@ -464,6 +472,7 @@ def test_the_bundle_of_the_run_itself_is_not_replaced(made: Runs, tmp_path: Path
     assert not (run.folder / "data" / "looks.json").exists()
 
 
+@pytest.mark.slow
 def test_a_floor_as_money_budget_has_no_curve_but_is_trained(habit: Habit, tmp_path: Path) -> None:
     path = habit.changed(tmp_path, ('cost = "cost"', 'cost = "active"'), ("at_most = 2.2", "at_least = 0.6"))
     run = outlay.train(path, tmp_path / "run")

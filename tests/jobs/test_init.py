@@ -296,6 +296,7 @@ KINDS = st.sampled_from(
 )
 
 
+@pytest.mark.slow
 @given(st.dictionaries(st.sampled_from(NAMES), KINDS, min_size=2, max_size=8), st.integers(0, 2**16))
 @settings(max_examples=25, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
 def test_check_rejects_no_draft(tmp_path: Path, kinds: dict[str, str], seed: int) -> None:

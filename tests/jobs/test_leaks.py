@@ -100,7 +100,9 @@ def blocked(report: CheckReport) -> dict[str, str]:
     }
 
 
-@pytest.mark.parametrize("assignment", ["random", "targeted", "kept", "barred"])
+@pytest.mark.parametrize(
+    "assignment", ["random", *(pytest.param(name, marks=pytest.mark.slow) for name in ("targeted", "kept", "barred"))]
+)
 def test_what_was_known_before_is_never_refused(tmp_path: Path, assignment: str) -> None:
     for seed, habit in ((0, 0.0), (1, 9.0)):  # 9: all but one in a hundred do as they did yesterday
         report = told(tmp_path, log(assignment, seed=seed, habit=habit))

@@ -136,6 +136,7 @@ def test_what_is_printed_is_found_again(values: list[float]) -> None:
     assert [float(exactly(value)) for value in values] == values
 
 
+@pytest.mark.slow
 def test_the_day_of_a_moment_does_not_depend_on_the_machine(tmp_path: Path) -> None:
     columns = panel()
     moments = [f"2027-03-{1 + day:02d} 22:30:00+00" for day in columns.pop("day")]

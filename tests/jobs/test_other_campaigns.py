@@ -36,6 +36,7 @@ def true_actions(run: Run, habit: Habit) -> tuple[Any, Any]:
     return decisions["action_index"].to_numpy().reshape(habit.truth.num_states, -1), bundle.weights
 
 
+@pytest.mark.slow
 def test_a_floor_and_a_ceiling_are_kept_together(habit: Habit, tmp_path: Path) -> None:
     """At most 2.2 yuan and at least 0.6 active days a day; figures everywhere as written, not negated."""
     path = outlay.simulate("habit", tmp_path / "campaign", users=8000, seed=1)
@@ -69,6 +70,7 @@ def test_a_floor_that_no_policy_reaches_is_infeasible(habit: Habit, tmp_path: Pa
     assert [entry.name for entry in tmp_path.iterdir()] == ["in"]
 
 
+@pytest.mark.slow
 def test_a_total_per_user_is_kept_over_the_horizon(habit: Habit, tmp_path: Path) -> None:
     """At most 14 yuan in 7 days, as the truth counts them: undiscounted, from first rows."""
     path = habit.changed(tmp_path, ("at_most = 2.2", "at_most = 14.0"), ('per = "decision"', 'per = "user"'))
@@ -167,6 +169,7 @@ def untidy_run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     return run
 
 
+@pytest.mark.slow
 def test_an_untidy_log_goes_the_whole_way(untidy_run: Run) -> None:
     data = untidy_run.data()
     assert not data.steady
@@ -185,6 +188,7 @@ def test_an_untidy_log_goes_the_whole_way(untidy_run: Run) -> None:
     assert found.verdict.words.split(":")[0] in page
 
 
+@pytest.mark.slow
 def test_what_is_not_allowed_is_never_given(untidy_run: Run, tmp_path: Path) -> None:
     """By no member, in no row of the log, even where money is no object."""
     rows = untidy_run.folder.parent / "log.parquet"
@@ -198,6 +202,7 @@ def test_what_is_not_allowed_is_never_given(untidy_run: Run, tmp_path: Path) -> 
     assert (action[level > 0] == 3).any()
 
 
+@pytest.mark.slow
 def test_the_money_is_spent_on_decisions_only(untidy_run: Run) -> None:
     """The true cost per decision where the mixture is followed in rows with a choice, simulated with the true model."""
     rows = pq.read_table(untidy_run.folder.parent / "log.parquet")
@@ -214,6 +219,7 @@ def test_the_money_is_spent_on_decisions_only(untidy_run: Run) -> None:
     assert float(bundle.weights @ per_decision) <= 1.3 * 1.05
 
 
+@pytest.mark.slow
 def test_where_nothing_learned_keeps_the_limit_a_constant_is_served(tmp_path: Path) -> None:
     """200 gradient steps learn no price; always 1 yuan costs 0.55 in truth, and is within the limit of 0.7."""
     path = outlay.simulate("habit", tmp_path / "campaign", users=20_000, seed=1)
@@ -231,6 +237,7 @@ def test_where_nothing_learned_keeps_the_limit_a_constant_is_served(tmp_path: Pa
     assert "report.html" in str(outlay.report(run))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fee", [1e-6, 1e6])
 def test_a_cost_that_is_the_same_in_every_row_leaves_the_rest_to_be_learned(tmp_path: Path, fee: float) -> None:
     """A fee beside a reward that only depends on the coupon: what the critic says of both is right to a few percent."""

@@ -87,6 +87,7 @@ def kill(path: Path, out: Path, where: str, n: int) -> None:
     assert not out.exists()
 
 
+@pytest.mark.slow
 def test_a_run_killed_again_and_again_ends_as_an_unbroken_one(tmp_path: Path, small_blocks: list[str]) -> None:
     path, out = log(tmp_path), tmp_path / "DATA"
     whole = outlay.prepare(path, tmp_path / "WHOLE", threads=1).manifest

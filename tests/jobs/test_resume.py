@@ -89,7 +89,7 @@ def folds_of(method: str) -> int | None:
     return 1 if method == "frontier" else None
 
 
-@pytest.fixture(scope="module", params=WAYS)
+@pytest.fixture(scope="module", params=["a game", pytest.param("a frontier", marks=pytest.mark.slow)])
 def way(request: pytest.FixtureRequest) -> tuple[Any, Any, str]:
     return WAYS[request.param]
 
@@ -246,6 +246,7 @@ def test_there_must_be_something_to_resume(habit: Habit, tmp_path: Path) -> None
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_training_without_resume_starts_anew(habit: Habit, tmp_path: Path) -> None:
     partial = tmp_path / ".run.partial"
     partial.mkdir()
@@ -277,6 +278,7 @@ def test_a_checkpoint_of_the_last_step_is_finished_without_a_step(
     assert again.manifest["seconds"] >= trained > 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("oracle", ["tabular", "auto"])
 def test_a_counted_model_has_nothing_to_resume_and_is_made_again(oracle: Any, habit: Habit, tmp_path: Path) -> None:
     (tmp_path / ".run.partial").mkdir()
@@ -297,6 +299,7 @@ def test_a_changed_campaign_file_is_not_resumed(habit: Habit, tmp_path: Path) ->
     assert (tmp_path / ".run.partial" / "data").exists()
 
 
+@pytest.mark.slow
 def test_ctrl_c_promises_what_resume_keeps(habit: Habit, tmp_path: Path) -> None:
     """A real process: there is a checkpoint, and the training goes on from it."""
     out, (method, oracle, text) = tmp_path / "run", next(iter(WAYS.values()))

@@ -67,6 +67,7 @@ def decided(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return numbers
 
 
+@pytest.mark.slow
 def test_paths_may_be_relative(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(place)
     for workers in (1, 2):
@@ -100,6 +101,7 @@ def test_a_run_that_was_killed_goes_on_with_what_is_left(place: Path, decided: l
     assert not partial_of(place / "out.parquet").exists()
 
 
+@pytest.mark.slow
 def test_what_was_decided_of_other_rows_or_otherwise_is_not_taken(place: Path, decided: list[int]) -> None:
     arguments = [str(place / name) for name in ("bundle", "rows-*.parquet", "out.parquet")]
     for changed in ("rows", "episode"):
@@ -127,6 +129,7 @@ def test_a_folder_takes_a_file_per_shard(place: Path) -> None:
         score(place / "bundle", place / "all.parquet", place / "bundle")
 
 
+@pytest.mark.slow
 def test_a_wrong_row_is_named_by_its_place_among_all_and_leaves_nothing(place: Path) -> None:
     table = pq.read_table(place / "rows-1.parquet")
     users = table["user_id"].to_pylist()

@@ -50,6 +50,7 @@ def test_the_served_mixture_keeps_the_limit_and_is_near_the_optimum_at_its_spend
     check_truth(Run.open(finished), habit)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", sorted(set(GAMES) - {"aim-greedy", "uniform"}))
 def test_every_rule_keeps_the_limit(method: str, habit: Habit, tmp_path: Path) -> None:
     run = outlay.train(habit.data, tmp_path / "run", method=method)
@@ -68,6 +69,7 @@ def test_the_original_method_keeps_every_policy_with_equal_weights(habit: Habit,
     assert len(outlay.load_bundle(run.bundle).members) == 3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("oracle", ["ddqn", "edrr"])
 def test_every_oracle_keeps_the_limit(oracle: str, habit: Habit, tmp_path: Path) -> None:
     run = outlay.train(habit.data, tmp_path / "run", oracle=oracle, method="aim-greedy")
@@ -128,6 +130,7 @@ def test_the_weights_leave_room_for_the_certificate(finished: Path) -> None:
     assert cost + manifest["margin"][0] <= LIMIT * (1 + 1e-9)
 
 
+@pytest.mark.slow
 def test_the_same_seed_gives_the_same_bundle_and_another_seed_another(habit: Habit, tmp_path: Path) -> None:
     ids = [
         outlay.load_bundle(outlay.train(habit.data, tmp_path / f"{i}", seed=seed, method="aim-greedy").bundle).id
@@ -159,6 +162,7 @@ def test_weights_as_found_need_no_fitted_figures(method: str, small: Path, tmp_p
     assert max(m.stored_parameters for m in run.metrics()) <= most * run.manifest["parameters"]
 
 
+@pytest.mark.slow
 def test_the_paper_preset_is_the_papers_schedule_and_says_so(habit: Habit, tmp_path: Path) -> None:
     """On a limit that does not bind: 200 gradient steps are not enough to learn a price."""
     path = outlay.simulate("habit", tmp_path / "campaign", users=10_000, seed=1)
@@ -194,6 +198,7 @@ def test_single_best_serves_one_policy(habit: Habit, tmp_path: Path) -> None:
     assert run.manifest["weights"] == "one policy"
 
 
+@pytest.mark.slow
 def test_the_paper_preset_on_prepared_data_says_what_it_cannot_change(habit: Habit, tmp_path: Path) -> None:
     path = habit.changed(tmp_path, (f"at_most = {LIMIT}", "at_most = 6.0"))
     outlay.prepare(path, tmp_path / "data")

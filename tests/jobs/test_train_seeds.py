@@ -25,6 +25,7 @@ def fitted(run: Any) -> list[list[float]]:
     return [member["fitted"] for member in run.manifest["members"]]
 
 
+@pytest.mark.slow
 def test_the_runs_are_those_of_train(campaign: Path, tmp_path: Path) -> None:
     told: list[tuple[float, str]] = []
     runs = outlay.train_seeds(
@@ -59,6 +60,7 @@ def test_it_goes_on_with_the_seeds_that_are_left(
     assert [kind_of(run.folder) for run in runs] == ["run", "run"]
 
 
+@pytest.mark.slow
 def test_seeds_of_another_training_are_not_mixed_in(campaign: Path, tmp_path: Path) -> None:
     outlay.train_seeds(campaign, tmp_path / "runs", seeds=1, **OPTIONS)
     with pytest.raises(FolderError, match="holds seeds that were trained otherwise"):

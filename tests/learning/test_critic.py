@@ -283,7 +283,9 @@ def greedy(state: Critic, data: Transitions, weights: Array, spread: Array, thre
     return np.asarray(critics.act(outputs, (weights * spread)[None], table.allowed, threshold))[:, 0]
 
 
-@pytest.mark.parametrize("oracle", ["ddqn", "edrr", "bcq"])
+@pytest.mark.parametrize(
+    "oracle", ["ddqn", pytest.param("edrr", marks=pytest.mark.slow), pytest.param("bcq", marks=pytest.mark.slow)]
+)
 def test_the_greedy_policy_is_the_best_response_and_its_heads_are_its_value(oracle: Oracle) -> None:
     """A 3-state, 3-action model at λ = 0.5, against policy iteration and the exact values of the same policy.
 
@@ -313,6 +315,7 @@ def test_the_greedy_policy_is_the_best_response_and_its_heads_are_its_value(orac
     np.testing.assert_allclose(heads, measure(model, policy), atol=0.02)
 
 
+@pytest.mark.slow
 def test_bcq_leaves_alone_what_the_log_hardly_did() -> None:
     """The dearest action brings most, but only 4% of the choices were it: DDQN takes it, BCQ does not."""
     model = random_cmdp(25)

@@ -126,7 +126,12 @@ def learned_policies(frontier: FrontierTraining) -> tuple[NDArray[np.float64], N
 
 
 @pytest.mark.parametrize(
-    ("oracle", "counted", "steps"), [("ddqn", True, 3000), ("edrr", False, 1500), ("bcq", True, 3000)]
+    ("oracle", "counted", "steps"),
+    [
+        pytest.param("ddqn", True, 3000, marks=pytest.mark.slow),
+        ("edrr", False, 1500),
+        pytest.param("bcq", True, 3000, marks=pytest.mark.slow),
+    ],
 )
 def test_one_training_reaches_the_optimum_of_every_budget(oracle: Oracle, counted: bool, steps: int) -> None:
     """Against the occupancy program, at nine budgets; what constants can do is far below."""
@@ -145,6 +150,7 @@ def test_one_training_reaches_the_optimum_of_every_budget(oracle: Oracle, counte
     assert (mixed(x) > 0.985 * best).all()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("seed", "least"), [(3, 0.99), (7, 0.98)])
 def test_with_two_budgets_the_grid_comes_near_the_optimum_of_both(seed: int, least: float) -> None:
     """A grid of 49 λ is coarse for three states, where one λ decides between few policies: near is not at."""
@@ -160,6 +166,7 @@ def test_with_two_budgets_the_grid_comes_near_the_optimum_of_both(seed: int, lea
     assert value > least * constrained_optimum(model, limits).value
 
 
+@pytest.mark.slow
 def test_the_same_seed_gives_the_same_frontier() -> None:
     first, second = (learned_policies(training("ddqn", steps=300)[0]) for _ in range(2))
     assert np.array_equal(first[0], second[0])

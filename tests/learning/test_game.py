@@ -71,7 +71,7 @@ def test_the_number_of_steps_is_whole_blocks() -> None:
         assert game(epochs=epochs, min_steps=least).steps == wanted  # 1,200 rows in batches of 32: 37.5 an epoch
 
 
-@pytest.mark.parametrize("frugal_too", [True, False])
+@pytest.mark.parametrize("frugal_too", [True, pytest.param(False, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("rule", sorted(RULES))
 def test_networks_that_nobody_needs_are_freed(rule: str, frugal_too: bool) -> None:
     """At every moment: the members of the rule's mixture and, if it is kept, the most frugal. Uniform drops nothing.
@@ -123,7 +123,7 @@ def test_a_young_critic_neither_moves_the_multiplier_nor_offers_candidates() -> 
     assert (exact.earliest, exact.spare) == (0, [])
 
 
-@pytest.mark.parametrize("seed", [0, 1, 2])
+@pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.slow), pytest.param(2, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("by", ["auto", "network"])
 def test_a_rule_is_given_candidates_once_the_multiplier_has_settled_and_guarantees_what_it_does(
     by: str, seed: int
@@ -183,6 +183,7 @@ def test_a_candidate_is_measured_by_what_is_given() -> None:
     assert all(np.array_equal(c.measured, c.acting) for c in other.candidates)
 
 
+@pytest.mark.slow
 def test_the_extra_network_tells_the_value_of_the_candidate_where_the_critic_lags() -> None:
     """Against the exact value of each candidate in the model that the log was drawn from."""
     model, errors = random_cmdp(3, costs=2), {}
@@ -199,8 +200,8 @@ def test_the_extra_network_tells_the_value_of_the_candidate_where_the_critic_lag
     assert (errors["network"] < [0.05, 0.15, 0.15]).all()
 
 
-@pytest.mark.parametrize("seed", [0, 1])
-@pytest.mark.parametrize("limit", [0.8, 1.1])
+@pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("limit", [0.8, pytest.param(1.1, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("by", ["network", "fit"])
 def test_the_multiplier_goes_by_the_policy_that_acts_now(by: str, limit: float, seed: int) -> None:
     """Against exact costs: after a candidate that breaks the limit λ rises, after one that keeps it λ falls.

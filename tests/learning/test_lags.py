@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 from numpy.typing import NDArray
 
 from outlay.bundles.reference import forward
@@ -101,6 +102,7 @@ def test_the_orthogonal_critic_finds_what_only_the_order_of_days_tells() -> None
     assert effect[works].mean() - effect[~works].mean() > 0.2
 
 
+@pytest.mark.slow
 def test_so_does_a_critic_of_a_game() -> None:
     data = log()
     rows, coords = data.rows_of(LEARN), coordinates(data.campaign, np.asarray(data.outcome), steady=True)

@@ -40,7 +40,12 @@ def actions(found: BestResponses, of: Task, multiplier: NDArray[np.float64]) -> 
     return best
 
 
-@pytest.mark.parametrize("learner", LEARNERS)
+SLOW = "ddqn", "bcq"  # beside edrr, the critics of games that differ in their loss
+
+
+@pytest.mark.parametrize(
+    "learner", [pytest.param(name, marks=pytest.mark.slow) if name in SLOW else name for name in LEARNERS]
+)
 def test_every_learner_answers_a_grid_of_prices_and_any_price_between(learner: str, tmp_path: Path) -> None:
     shares: list[float] = []
     given = task(learner, tmp_path / "checkpoints")

@@ -76,11 +76,13 @@ def effects_by_state(data: Transitions) -> NDArray[np.float64]:
     return np.asarray(q[:, 2] - q[:, 0]) / 2
 
 
+@pytest.mark.slow
 def test_a_field_that_changes_effects_and_nothing_else_is_learned_from() -> None:
     effect = np.where(np.arange(12) % 3 == 0, 0.4, 0.0)
     assert np.abs(effects_by_state(log_of_effects(effect, np.zeros(12))) - effect).max() < 0.1
 
 
+@pytest.mark.slow
 def test_values_with_the_same_outcomes_are_taken_to_have_the_same_effects() -> None:
     """216 rows of each of 100 values, of five kinds: too few for effects, but enough to tell the kinds apart."""
     kind = np.arange(100) % 5
@@ -89,6 +91,7 @@ def test_values_with_the_same_outcomes_are_taken_to_have_the_same_effects() -> N
     assert np.corrcoef(found, effect)[0, 1] ** 2 > 0.3
 
 
+@pytest.mark.slow
 def test_a_targeted_log_gives_the_same_effects() -> None:
     """Actions drawn by the state: who is given more is better anyway."""
     model = random_cmdp(25, states=2)
@@ -129,6 +132,7 @@ def test_weight_decay_is_a_prior_that_weighs_less_in_a_larger_log() -> None:
     assert replace(small, learn_rows=np.zeros(10 * DECAY_ROWS, np.int64)).decay == pytest.approx(0.1)
 
 
+@pytest.mark.slow
 def test_without_a_future_there_is_the_day_alone() -> None:
     data = log_of(random_cmdp(25), about=campaign(0.0))
     problem = training(data, steps=300)
@@ -138,6 +142,7 @@ def test_without_a_future_there_is_the_day_alone() -> None:
     assert found.network.num_policies == 1
 
 
+@pytest.mark.slow
 def test_policies_run_from_the_dearest_to_the_cheapest() -> None:
     problem = training(log_of(random_cmdp(25)), steps=1000)
     *_, progress = problem.blocks(problem.begin())
@@ -149,6 +154,7 @@ def test_policies_run_from_the_dearest_to_the_cheapest() -> None:
     assert found.estimate[0, 0] > found.estimate[-1, 0]
 
 
+@pytest.mark.slow
 def test_two_budgets_have_a_grid_of_both() -> None:
     budgets = [{"name": name, "cost": name, "at_most": 0.8} for name in "ab"]
     problem = training(log_of(random_cmdp(25, costs=2), about=campaign(GAMMA, budgets)), steps=300)
@@ -184,6 +190,7 @@ def test_costs_that_follow_from_action_and_reward_are_found_and_others_are_not()
     assert not of(spend, action * active).known.any()  # the reward tells by how much, the cost only whether
 
 
+@pytest.mark.slow
 def test_a_derived_cost_is_the_line_of_the_rewards_value_exactly() -> None:
     rng = np.random.default_rng(3)
     users, days = 400, 4
@@ -207,6 +214,7 @@ def test_a_derived_cost_is_the_line_of_the_rewards_value_exactly() -> None:
     np.testing.assert_allclose(day[..., 1], 0.5 + np.arange(3) * day[..., 0], atol=1e-4)
 
 
+@pytest.mark.slow
 def test_rows_without_a_choice_and_actions_that_were_not_allowed_teach_no_effect() -> None:
     """Forced rows have another reward, and in one state the dearest action is never allowed."""
     model = random_cmdp(25)
@@ -257,6 +265,7 @@ def test_the_plain_arrays_say_what_the_networks_say() -> None:
     np.testing.assert_allclose(said.outcome, q.mean(axis=0)[:, :, 0], rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_a_training_that_goes_on_from_a_checkpoint_ends_where_an_unbroken_one_does(tmp_path: Path) -> None:
     """Bitwise; V was fitted before the checkpoint, and is fitted again after it."""
     problem = training(log_of(random_cmdp(25)), steps=400)
@@ -273,6 +282,7 @@ def test_a_training_that_goes_on_from_a_checkpoint_ends_where_an_unbroken_one_do
     assert np.ptp(whole.learner.value, axis=1).min() > 0.01
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("last", "taken"), [(0.5 - WORSE / 2, 1000), (0.5 - 2 * WORSE, 100)])
 def test_training_goes_to_its_end_and_only_clearly_better_networks_from_before_it_are_taken(
     last: float, taken: int, monkeypatch: pytest.MonkeyPatch
@@ -346,6 +356,7 @@ def test_an_action_that_was_hardly_ever_given_is_shrunk_the_more() -> None:
     assert variance.min() < 0.02 < 0.9 < variance.max() <= 1 + 1e-9
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("users", [1, 2, 3])
 def test_a_handful_of_users_who_all_got_the_same_are_learned_from(users: int) -> None:
     data = transitions(
@@ -363,6 +374,7 @@ def test_a_handful_of_users_who_all_got_the_same_are_learned_from(users: int) ->
     assert np.isfinite(progress.losses).all()
 
 
+@pytest.mark.slow
 def test_a_training_with_states_on_an_accelerator_is_the_same_to_the_bit(monkeypatch: pytest.MonkeyPatch) -> None:
     def trained() -> list[NDArray[Any]]:
         problem = training(log_of(random_cmdp(3)), steps=300)

@@ -150,6 +150,7 @@ def test_narrow_data_have_the_same_codes(folder: Path) -> None:
     np.testing.assert_array_equal(narrow.features(rows)[0], data.features(rows)[0][:, [3, 17, 40]])
 
 
+@pytest.mark.slow
 def test_a_run_reads_the_fields_that_it_names(folder: Path, run: Run) -> None:
     fields = run.manifest["fields"]
     assert 4 <= len(fields) < 20

@@ -166,7 +166,7 @@ def test_policies_run_from_the_dearest_to_the_cheapest() -> None:
     assert (found.estimate[0] > found.estimate[-1]).all()
 
 
-@pytest.mark.parametrize("users", [1, 2, 3])
+@pytest.mark.parametrize("users", [1, pytest.param(2, marks=pytest.mark.slow), pytest.param(3, marks=pytest.mark.slow)])
 def test_a_handful_of_users_who_all_got_the_same_are_learned_from(users: int) -> None:
     data = transitions(
         user=np.repeat(np.arange(users), 4),

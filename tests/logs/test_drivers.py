@@ -96,7 +96,10 @@ def by_wave(seed: int, *, spread: float = 0.2, users: int = 2000, days: int = 1)
 
 
 @pytest.mark.parametrize("stated", [True, False])
-@pytest.mark.parametrize(("users", "days"), [(300, 1), (2000, 1), (500, 7), (5000, 3)])
+@pytest.mark.parametrize(
+    ("users", "days"),
+    [(300, 1), pytest.param(2000, 1, marks=pytest.mark.slow), (500, 7), pytest.param(5000, 3, marks=pytest.mark.slow)],
+)
 @pytest.mark.parametrize("policy", ["even", "rare", "kept", "level"])
 def test_nothing_is_found_where_nothing_drives_the_actions(
     tmp_path: Path, policy: str, users: int, days: int, stated: bool

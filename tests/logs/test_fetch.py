@@ -63,6 +63,7 @@ def remote(folder: Path, source: str, query: str | None = None) -> Path:
     return path
 
 
+@pytest.mark.slow
 def test_a_log_in_a_database_becomes_the_data_that_its_file_becomes(tmp_path: Path, database: str) -> None:
     path = campaign_file(
         tmp_path, panel(users=100), categorical='["level"]', numeric='["spend"]', campaign="none = 0.0"
@@ -75,6 +76,7 @@ def test_a_log_in_a_database_becomes_the_data_that_its_file_becomes(tmp_path: Pa
     assert outlay.check(remote(tmp_path, database, QUERY)).rows == wanted.rows
 
 
+@pytest.mark.slow
 def test_init_writes_a_campaign_that_reads_the_database(tmp_path: Path, database: str) -> None:
     outlay.init(database, tmp_path / "campaign.toml", query=QUERY)
     campaign = Campaign.load(tmp_path / "campaign.toml")
@@ -82,6 +84,7 @@ def test_init_writes_a_campaign_that_reads_the_database(tmp_path: Path, database
     assert outlay.check(campaign).rows == 400
 
 
+@pytest.mark.slow
 def test_types_of_postgresql(tmp_path: Path, database: str) -> None:
     query = """
         SELECT 7::numeric(12, 0) AS whole, 0.25::numeric AS part, 'NaN'::numeric AS nan, true AS flag,
@@ -107,6 +110,7 @@ def test_types_of_postgresql(tmp_path: Path, database: str) -> None:
     assert row["id"] == "0b3ee4a5-53a1-4ee4-8f0c-000000000001"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("query", "message"),
     [
@@ -129,11 +133,13 @@ def test_a_query_that_gives_no_log_is_one_error(tmp_path: Path, database: str, q
         assert connection.execute("SELECT count(*) FROM log").fetchall() == [(400,)]
 
 
+@pytest.mark.slow
 def test_a_database_that_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(LogError, match=r"postgresql://reader@localhost:1/shop: cannot be read .*Connection refused"):
         outlay.prepare(remote(tmp_path, "postgresql://reader@localhost:1/shop", QUERY), tmp_path / "DATA")
 
 
+@pytest.mark.slow
 def test_a_run_that_was_cut_off_goes_on_with_its_copy(
     tmp_path: Path, database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -177,7 +177,7 @@ def test_the_table_is_used_where_states_are_few() -> None:
     assert not uses_table(replace(data, states=None), 512)
 
 
-@pytest.mark.parametrize("oracle", ["ddqn", "bcq"])
+@pytest.mark.parametrize("oracle", [pytest.param("ddqn", marks=pytest.mark.slow), "bcq"])
 @pytest.mark.parametrize("masked", [False, True])
 def test_evaluating_distinct_states_gives_the_loss_and_the_gradient_of_evaluating_rows(
     oracle: critic.Oracle, masked: bool

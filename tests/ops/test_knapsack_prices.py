@@ -55,6 +55,7 @@ def test_a_path_worked_by_hand() -> None:
     assert path.value_at(1e9) == 10.0
 
 
+@pytest.mark.slow
 @given(st.integers(1, 12), st.integers(1, 6), st.booleans(), st.booleans(), st.integers(0, 2**32 - 1))
 def test_the_path_is_the_linear_program_at_every_total(
     users: int, arms: int, whole: bool, some_barred: bool, seed: int

@@ -4,16 +4,26 @@ from __future__ import annotations
 
 import shutil
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
+from typing import TypeVar
 
 import pytest
 
 from patience import PATIENCE
 
+Test = TypeVar("Test", bound=Callable[..., None])
+
 BROWSER = next(
     (path for name in ("chromium", "chromium-browser", "google-chrome") if (path := shutil.which(name))), None
 )
-in_a_browser = pytest.mark.skipif(BROWSER is None, reason="no chromium, chromium-browser or google-chrome on the path")
+
+
+def in_a_browser(test: Test) -> Test:
+    """A slow test that is skipped where there is none."""
+    there = pytest.mark.skipif(BROWSER is None, reason="no chromium, chromium-browser or google-chrome on the path")
+    marked: Test = pytest.mark.slow(there(test))
+    return marked
 
 
 def drawn(html: str, folder: Path, window: str = "1280,2000") -> str:

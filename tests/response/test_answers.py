@@ -25,7 +25,7 @@ MEAN = np.array([4.0, 100.0, -1.0])
 
 FIELDS = pytest.mark.parametrize(
     ("sizes", "num_numbers"),
-    [((5, 9), 0), ((), 4), ((5, 9), 4)],
+    [pytest.param((5, 9), 0, marks=pytest.mark.slow), pytest.param((), 4, marks=pytest.mark.slow), ((5, 9), 4)],
     ids=["categorical only", "numeric only", "both"],
 )
 

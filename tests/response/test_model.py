@@ -20,6 +20,7 @@ from outlay.response.model import Kind, fit
 from small_logs import campaign, draw, random_cmdp, transitions
 
 KINDS: tuple[Kind, ...] = ("deepfm", "din")
+DIN_IS_SLOW = ["deepfm", pytest.param("din", marks=pytest.mark.slow)]
 TRAIN = {"layers": [16, 8], "embedding": 4, "batch": 128, "epochs": 1, "min_steps": 300, "learning_rate": 1e-2}
 
 
@@ -42,8 +43,8 @@ def truth(model: TabularCMDP, days: int) -> NDArray[np.float64]:
     return total if days == 1 else np.concatenate([total, model.cost], axis=2)
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("days", [1, 3])
+@pytest.mark.parametrize("kind", DIN_IS_SLOW)
+@pytest.mark.parametrize("days", [1, pytest.param(3, marks=pytest.mark.slow)])
 def test_predictions_are_the_true_totals(kind: Kind, days: int) -> None:
     """2,000 users: the mean of a pair's three-day totals has a standard error near 0.01."""
     model, data = log(2000)
@@ -58,6 +59,7 @@ def test_predictions_are_the_true_totals(kind: Kind, days: int) -> None:
     assert off[:, :, 1].std() < 0.1 * label[:, 1].std()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_binary_label_is_predicted_as_a_chance(kind: Kind) -> None:
     """Chances from 0.02 to 0.5; of 1,500 rows of a pair the least has some 30 with a 1."""
@@ -111,6 +113,7 @@ def persistent(users: int, days: int = 6) -> Transitions:
     )
 
 
+@pytest.mark.slow
 def test_history_tells_what_the_state_does_not() -> None:
     """Variance of today 0.25; given yesterday 0.09. On first days there is no yesterday."""
     data = persistent(1500)

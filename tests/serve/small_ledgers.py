@@ -90,6 +90,8 @@ PLACES = {
     "memory": Place(_new_memory, _tamper_memory, _lost_sync()),
 }
 BACKENDS["memory"] = Backend(("memory://",), "memory://name", "memory_ledger")  # its row, here and not in src
+POSTGRES = pytest.param("postgres", marks=pytest.mark.slow)  # as a parameter of tests
+EVERY_BACKEND = [POSTGRES if name == "postgres" else name for name in BACKENDS]
 
 
 @functools.cache

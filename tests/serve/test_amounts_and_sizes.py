@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from small_ledgers import CLOCK, new_url, outcome, proposal
+from small_ledgers import CLOCK, EVERY_BACKEND, new_url, outcome, proposal
 from small_servers import STATE, request, server
 
 from outlay.bundles.decide import Bundle
-from outlay.serve.ledger.backends import BACKENDS, open_ledger
+from outlay.serve.ledger.backends import open_ledger
 from outlay.serve.ledger.caps import Caps
 from outlay.serve.ledger.money import LARGEST, LARGEST_SUM
 from outlay.serve.ledger.records import LARGEST_VALUE
@@ -42,7 +42,7 @@ def test_values_that_an_older_server_took_have_finite_sums(tmp_path: Path) -> No
         assert math.isfinite(sum(value for _, value in outcomes_in_time(row, CLOCK + 1)))
 
 
-@pytest.mark.parametrize("backend", list(BACKENDS))
+@pytest.mark.parametrize("backend", EVERY_BACKEND)
 def test_redemptions_that_cannot_be_counted_any_more_are_refused_and_kept(backend: str, tmp_path: Path) -> None:
     """64 bits would run over, and no outcome of the campaign could be written any more."""
     with closing(open_ledger(new_url(backend, tmp_path))) as ledger:

@@ -319,7 +319,7 @@ class Busy(threading.Thread):
             time.sleep(0.02)  # most connections are between two requests when the server is told to end
 
 
-@pytest.mark.parametrize("count", [1, 2])
+@pytest.mark.parametrize("count", [1, pytest.param(2, marks=pytest.mark.slow)])
 def test_a_server_that_ends_answers_every_busy_connection(bundle: Bundle, tmp_path: Path, count: int) -> None:
     ledger = f"sqlite:///{tmp_path / 'ledger.db'}"
     limits = {"outlay.serve.http.connections:LINGER": PATIENCE}  # every client comes again, some of them late

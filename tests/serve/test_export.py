@@ -481,6 +481,7 @@ def test_members_keep_their_users_when_another_bundle_comes(ledger: Ledger, out:
     )
 
 
+@pytest.mark.slow
 def test_a_ledger_in_postgresql_is_exported_alike(ledger: Ledger, out: Path, tmp_path: Path) -> None:
     other = ServerLedger(new_url("postgres", tmp_path))
     try:

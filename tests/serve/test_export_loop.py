@@ -131,6 +131,7 @@ def covers(estimates: Iterable[Estimate], target: str, truth: float, *estimators
         assert estimate.high - estimate.low < 0.25 * truth, estimate  # it says something
 
 
+@pytest.mark.slow
 def test_the_second_round_covers_the_truth_of_what_was_served(once_around: Round) -> None:
     here = once_around
     run = outlay.train(here.data.folder, here.folder / "second", oracle="tabular")
@@ -155,6 +156,7 @@ def policy_of(here: Round, member: int) -> Path:
     return path
 
 
+@pytest.mark.slow
 def test_propensities_of_paths_carry_an_evaluation_of_one_member(once_around: Round) -> None:
     """Most users who have this member keep it for the week; products of marginals would take that for luck."""
     here = once_around
@@ -176,6 +178,7 @@ def test_propensities_of_paths_carry_an_evaluation_of_one_member(once_around: Ro
     assert weighed.value > 1.5 * reward
 
 
+@pytest.mark.slow
 def test_the_log_is_whole(once_around: Round) -> None:
     here = once_around
     assert [day.rows for day in here.exported.days.values()] == [USERS] * DAYS

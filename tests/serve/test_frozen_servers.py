@@ -35,6 +35,7 @@ def _ledger(url: str) -> Ledger:
     return ledger
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("what", ["record", "caps"])
 def test_postgres_takes_the_lock_from_a_server_that_stands_still(tmp_path: Path, what: str) -> None:
     url = new_url("postgres", tmp_path)
@@ -73,6 +74,7 @@ def test_a_file_stays_with_a_process_that_stands_still_and_every_other_says_so(
     ledger.close()
 
 
+@pytest.mark.slow
 def test_a_session_of_somebody_else_that_is_left_open_is_told_of(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -108,6 +110,7 @@ def test_readiness_says_what_keeps_decisions_from_being_written(
         wait_until(lambda: client.get("/v2/health/ready").status_code == 200)
 
 
+@pytest.mark.slow
 def test_one_server_that_stands_still_does_not_stop_the_campaign(bundle: Bundle, tmp_path: Path) -> None:
     """Stopped under load, in a transaction that holds the campaign: the other goes on, and so does it afterwards."""
     url = new_url("postgres", tmp_path)

@@ -26,6 +26,7 @@ with warnings.catch_warnings():
     schemathesis = pytest.importorskip("schemathesis", reason="schemathesis is not installed")
     from schemathesis import checks
 
+pytestmark = pytest.mark.slow
 ALLOWED, FORBIDDEN = schemathesis.GenerationMode.POSITIVE, schemathesis.GenerationMode.NEGATIVE
 CHECKS = [
     checks.not_a_server_error,

@@ -13,10 +13,10 @@ import msgspec
 import psycopg
 import pytest
 from psycopg.conninfo import conninfo_to_dict
-from small_ledgers import CLOCK, DAY, HOUR, PLACES, new_url, outcome, proposal, tamper
+from small_ledgers import CLOCK, DAY, EVERY_BACKEND, HOUR, PLACES, new_url, outcome, proposal, tamper
 
 from outlay.serve.ledger import sql_ledger
-from outlay.serve.ledger.backends import BACKENDS, open_ledger
+from outlay.serve.ledger.backends import open_ledger
 from outlay.serve.ledger.caps import Caps, Tally
 from outlay.serve.ledger.ledger import Ledger, LedgerError, Note, UndecidedError
 from outlay.serve.ledger.records import OutcomeResult, Proposal, new_decision_id
@@ -24,7 +24,7 @@ from outlay.serve.ledger.sqlite import SqliteLedger
 from outlay.serve.ledger.tables import FORMAT, create_statements
 
 
-@pytest.fixture(params=list(BACKENDS))
+@pytest.fixture(params=EVERY_BACKEND)
 def backend(request: pytest.FixtureRequest) -> str:
     """One after the other, all that are registered."""
     return str(request.param)
@@ -934,6 +934,7 @@ def session(ledger: Any, query: str) -> Any:
     return ledger._writer.execute(query.encode()).fetchall()
 
 
+@pytest.mark.slow
 def test_nothing_in_postgres_outlives_a_transaction(tmp_path: Path) -> None:
     """A pooler gives every transaction another session, and ours to others."""
     ledger: Any = open_ledger(new_url("postgres", tmp_path))
@@ -951,6 +952,7 @@ def test_nothing_in_postgres_outlives_a_transaction(tmp_path: Path) -> None:
     ledger.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("begun", ["before", "after"])
 def test_a_postgres_that_was_read_only_for_a_while_is_written_again(begun: str, tmp_path: Path) -> None:
     url = new_url("postgres", tmp_path)
@@ -1054,6 +1056,7 @@ def test_a_file_that_was_moved_gives_no_more_money(tmp_path: Path, instead: bool
     ledger.close()
 
 
+@pytest.mark.slow
 def test_postgres_that_comes_back_is_used_again(tmp_path: Path) -> None:
     url = new_url("postgres", tmp_path)
     ledger = open_ledger(url)
@@ -1076,6 +1079,7 @@ def test_postgres_that_cannot_be_reached_says_so(tmp_path: Path) -> None:
         open_ledger(f"postgresql://nobody@/none?host={tmp_path}")
 
 
+@pytest.mark.slow
 def test_postgres_does_not_depend_on_its_default_isolation(tmp_path: Path) -> None:
     url = new_url("postgres", tmp_path)
     name = psycopg.conninfo.conninfo_to_dict(url)["dbname"]

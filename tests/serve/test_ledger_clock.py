@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from small_ledgers import HOUR, new_url, proposal, tamper
+from small_ledgers import HOUR, POSTGRES, new_url, proposal, tamper
 from small_processes import outlay_serve
 from small_servers import request, server
 
@@ -113,6 +113,7 @@ def test_a_machine_that_starts_with_a_clock_far_ahead_does_not_move_the_ledgers(
     assert opened(wrong).clock.ahead() == 0
 
 
+@pytest.mark.slow
 def test_postgres_has_one_clock_for_all(tmp_path: Path) -> None:
     url, hands = new_url("postgres", tmp_path), Hands()
     one, two = PostgresLedger(url), PostgresLedger(url, hands.machine)
@@ -122,7 +123,7 @@ def test_postgres_has_one_clock_for_all(tmp_path: Path) -> None:
     two.close()
 
 
-@pytest.mark.parametrize("backend", ["sqlite", "postgres"])
+@pytest.mark.parametrize("backend", ["sqlite", POSTGRES])
 def test_what_was_timed_by_a_clock_that_has_jumped_is_not_written(backend: str, tmp_path: Path) -> None:
     """As after a pause of a virtual machine, in which its time stood still; or where the ledger's own clock was set."""
     url, hands = new_url(backend, tmp_path), Hands()
@@ -204,6 +205,7 @@ def test_a_server_with_a_wrong_clock_is_not_ready_and_comes_back(bundle: Bundle,
         assert tended() == (200, 0)
 
 
+@pytest.mark.slow
 def test_two_servers_25_hours_apart_free_nothing_that_is_not_due(bundle: Bundle, tmp_path: Path) -> None:
     """On one PostgreSQL: what one server has reserved, the other does not release."""
     url = new_url("postgres", tmp_path)

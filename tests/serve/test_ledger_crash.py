@@ -10,7 +10,7 @@ from multiprocessing import get_context
 from pathlib import Path
 
 import pytest
-from small_ledgers import new_url, proposal
+from small_ledgers import POSTGRES, new_url, proposal
 
 from outlay.serve.ledger.backends import open_ledger
 from outlay.serve.ledger.caps import Caps
@@ -19,7 +19,7 @@ from patience import PATIENCE
 CRASH = Path(__file__).parents[2] / "benchmarks" / "ledger_crash.py"
 
 
-@pytest.mark.parametrize(("backend", "rounds"), [("sqlite", 5), ("postgres", 3)])
+@pytest.mark.parametrize(("backend", "rounds"), [("sqlite", 5), pytest.param("postgres", 3, marks=pytest.mark.slow)])
 def test_killed_writers_spend_nothing_twice_and_never_too_much(backend: str, rounds: int, tmp_path: Path) -> None:
     url = new_url(backend, tmp_path)
     command = [sys.executable, str(CRASH), "--rounds", str(rounds), "--ledger", url]
@@ -34,7 +34,7 @@ def test_killed_writers_spend_nothing_twice_and_never_too_much(backend: str, rou
     assert seen["committed"] == 300_000
 
 
-@pytest.mark.parametrize("backend", ["sqlite", "postgres"])
+@pytest.mark.parametrize("backend", ["sqlite", POSTGRES])
 def test_processes_that_start_together_make_one_ledger_and_share_its_money(backend: str, tmp_path: Path) -> None:
     url = new_url(backend, tmp_path)
     with ProcessPoolExecutor(4, mp_context=get_context("spawn")) as pool:

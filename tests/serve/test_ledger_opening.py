@@ -9,17 +9,17 @@ import psycopg
 import pytest
 from msgspec.structs import replace
 from psycopg.conninfo import make_conninfo
-from small_ledgers import CLOCK, HOUR, new_url, outcome, proposal, tamper
+from small_ledgers import CLOCK, EVERY_BACKEND, HOUR, new_url, outcome, proposal, tamper
 
 from outlay.core.errors import OutlayError
-from outlay.serve.ledger.backends import BACKENDS, open_ledger
+from outlay.serve.ledger.backends import open_ledger
 from outlay.serve.ledger.caps import Caps
 from outlay.serve.ledger.ledger import Ledger, LedgerError, NoLedgerError, Note
 from outlay.serve.ledger.postgres import PostgresLedger
 from outlay.serve.ledger.tables import TABLES
 
 
-@pytest.fixture(params=list(BACKENDS))
+@pytest.fixture(params=EVERY_BACKEND)
 def backend(request: pytest.FixtureRequest) -> str:
     """One after the other, all that are registered."""
     return str(request.param)
@@ -97,6 +97,7 @@ def test_a_ledger_that_is_only_looked_for_is_not_created(backend: str, tmp_path:
     open_ledger(url, create=False).close()
 
 
+@pytest.mark.slow
 def test_a_user_who_may_only_change_rows_serves_and_one_who_may_only_read_exports(tmp_path: Path) -> None:
     url = new_url("postgres", tmp_path)
     open_ledger(url).close()
@@ -124,6 +125,7 @@ def test_a_user_who_may_only_change_rows_serves_and_one_who_may_only_read_export
     ledger.close()
 
 
+@pytest.mark.slow
 def test_a_user_who_may_create_tables_in_the_schema_needs_no_right_on_the_database(tmp_path: Path) -> None:
     url = new_url("postgres", tmp_path)
     name = f"user_{secrets.token_hex(4)}"

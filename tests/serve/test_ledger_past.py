@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from small_ledgers import DAY, new_url, outcome, proposal
+from small_ledgers import DAY, POSTGRES, new_url, outcome, proposal
 from small_pasts import Time, campaign, write_past_bundle
 from small_servers import ADMIN, Client, request, server
 
@@ -168,7 +168,7 @@ def test_a_bundle_that_comes_into_service_summarises_for_itself(client: Client, 
     assert seen(client, decide(client, 2, user="bob"))["spend_last_7d"] is None
 
 
-@pytest.mark.parametrize("backend", ["sqlite", "postgres", "memory"])
+@pytest.mark.parametrize("backend", ["sqlite", POSTGRES, "memory"])
 def test_every_backend_finds_the_past_of_users(backend: str, tmp_path: Path) -> None:
     ledger = open_ledger(new_url(backend, tmp_path))
     try:

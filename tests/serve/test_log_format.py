@@ -9,6 +9,7 @@ import socket
 from pathlib import Path
 from urllib.parse import urlsplit
 
+import pytest
 from small_processes import outlay_serve
 from small_servers import request
 
@@ -58,6 +59,7 @@ def test_of_many_lines_in_a_second_the_last_are_kept() -> None:
     assert len(lines._recent) <= KEPT
 
 
+@pytest.mark.slow
 def test_every_line_of_a_server_has_its_time_and_level(bundle: Bundle, tmp_path: Path) -> None:
     """Ours, and uvicorn's, of which a client that sends the same nonsense makes one a second."""
     with outlay_serve(bundle.folder, f"sqlite:///{tmp_path / 'ledger.db'}", tmp_path, "--workers", "2") as process:

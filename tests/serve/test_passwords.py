@@ -56,6 +56,7 @@ def test_no_error_tells_it(url: str) -> None:
     assert "s3cret" not in repr(ServerOptions(Path("b"), url, ServeConfig(), tokens=Tokens("s3cret", "s3cret")))
 
 
+@pytest.mark.slow
 def test_nobody_on_the_machine_reads_it_where_the_environment_names_the_ledger(
     bundle: Bundle, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -122,7 +122,7 @@ def test_data_has_what_decisions_were_made_on(tmp_path: Path, complete: bool) ->
     assert computed <= {f"u{user}" for user in range(USERS) if user % 3 == 2 or user % 4 == 1}
 
 
-@pytest.mark.parametrize("complete", [False, True])
+@pytest.mark.parametrize("complete", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_with_a_declared_delay_late_outcomes_change_nothing(tmp_path: Path, complete: bool) -> None:
     """Rewards that come after the next decision are unknown to it and, in training, to its row: to the bit the same."""
     made_for = campaign(complete=complete, actions=[0.0, 1.5, 3.0], delays={"reward": 1})
@@ -132,7 +132,7 @@ def test_with_a_declared_delay_late_outcomes_change_nothing(tmp_path: Path, comp
     assert differing(data, made) == set()
 
 
-@pytest.mark.parametrize("complete", [False, True])
+@pytest.mark.parametrize("complete", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_prepare_computes_the_same_from_the_exported_log(tmp_path: Path, complete: bool) -> None:
     """And so does the past of `outlay score --history`."""
     reward = "active + 0.3 * case when city = 'Ulm' then 1 else coupon end"
@@ -152,6 +152,7 @@ def test_prepare_computes_the_same_from_the_exported_log(tmp_path: Path, complet
         assert np.array_equal(table[name].to_numpy(), expected, equal_nan=True)
 
 
+@pytest.mark.slow
 def test_what_another_bundle_recorded_is_computed_anew(tmp_path: Path) -> None:
     """`history_days` of 4 days is not that of 2."""
     first, second = (campaign(days=days, complete=False, actions=[0.0, 1.5, 3.0]) for days in (4, 2))

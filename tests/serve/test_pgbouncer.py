@@ -21,6 +21,7 @@ from outlay.serve.ledger.caps import Caps
 from outlay.serve.ledger.postgres import PostgresLedger
 from patience import PATIENCE, wait_until
 
+pytestmark = pytest.mark.slow
 SETTINGS = """
 [databases]
 {name} = host={host} user=postgres dbname={name}

@@ -13,7 +13,7 @@ from typing import Any
 
 import psycopg
 import pytest
-from small_ledgers import new_url, proposal, tamper
+from small_ledgers import POSTGRES, new_url, proposal, tamper
 from small_servers import ADMIN, RESERVE, server
 from small_trials import trial
 
@@ -32,7 +32,7 @@ FIRST: dict[str, Any] = {"reserve": RESERVE, "caps": {"total": 100}}
 PLAN = {"start": "2027-03-01", "days": 28}
 
 
-@pytest.fixture(params=["sqlite", "postgres"])
+@pytest.fixture(params=["sqlite", POSTGRES])
 def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     return new_url(request.param, tmp_path)
 
@@ -86,7 +86,7 @@ def test_a_start_that_is_refused_changes_nothing(bundle: Bundle, url: str, tmp_p
         assert contents(url) == before, words
 
 
-@pytest.mark.parametrize("backend", ["sqlite", "postgres"])
+@pytest.mark.parametrize("backend", ["sqlite", POSTGRES])
 def test_a_start_that_is_refused_creates_no_ledger(bundle: Bundle, backend: str, tmp_path: Path, taken: int) -> None:
     (tmp_path / "ledgers").mkdir()
     url = new_url(backend, tmp_path / "ledgers")

@@ -57,7 +57,14 @@ def test_a_rehearsal_of_a_test_begins_on_the_day_before_it(now: list[float], fir
     assert rehearsal.time(now[0] + 20.0) == midnight
 
 
-@pytest.mark.parametrize("start", [datetime.date(2027, 3, 1), datetime.date(2041, 3, 1), datetime.date(2026, 3, 2)])
+@pytest.mark.parametrize(
+    "start",
+    [
+        datetime.date(2027, 3, 1),
+        pytest.param(datetime.date(2041, 3, 1), marks=pytest.mark.slow),
+        pytest.param(datetime.date(2026, 3, 2), marks=pytest.mark.slow),
+    ],
+)
 def test_the_documented_test_takes_users_when_it_is_rehearsed(
     bundle: Bundle, tmp_path: Path, start: datetime.date
 ) -> None:

@@ -17,6 +17,7 @@ CRASH = Path(__file__).parents[2] / "benchmarks" / "serve_crash.py"
 DEEDS = ["freeze", "endless header", "refused start", "free incentive", "token"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("database", "kills"), [("sqlite", (5, 0)), ("postgresql", (10, 3))])
 def test_servers_that_are_killed_frozen_and_attacked_lose_no_answer_and_spend_nothing_twice(
     database: str, kills: tuple[int, int]

@@ -23,6 +23,7 @@ from patience import wait_until
 CAMPAIGN = "coupons"
 EVER = 2**47
 Pair = tuple[Process, Process, Ledger]
+pytestmark = pytest.mark.slow
 
 
 @contextmanager

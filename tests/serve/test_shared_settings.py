@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from small_ledgers import new_url
+from small_ledgers import POSTGRES, new_url
 from small_processes import CONFIG, outlay_serve
 from small_servers import ADMIN, RESERVE, request, server
 
@@ -42,7 +42,7 @@ def other(tmp_path: Path, make_spec: Callable[..., BundleSpec]) -> Path:
     return tmp_path / "other"
 
 
-@pytest.fixture(params=["sqlite", "postgres"])
+@pytest.fixture(params=["sqlite", POSTGRES])
 def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     return new_url(request.param, tmp_path)
 
@@ -124,6 +124,7 @@ def test_a_server_whose_settings_were_changed_by_another_gives_nothing_more(bund
             assert new.post("/v1/decisions", json=request(2, eligible=[3])).json()["reason"] == "policy"
 
 
+@pytest.mark.slow
 def test_a_swap_reaches_another_server_and_lasts_over_a_restart(bundle: Bundle, other: Path, tmp_path: Path) -> None:
     url = new_url("postgres", tmp_path)
     with (

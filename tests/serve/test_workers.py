@@ -77,6 +77,7 @@ def test_both_share_the_cap_and_a_pause_and_their_meters_add_up(served: Process,
     books.close()
 
 
+@pytest.mark.slow
 def test_a_new_bundle_reaches_both_and_so_does_the_old_one_again(
     served: Process, bundle: Bundle, others: list[Path]
 ) -> None:
@@ -103,6 +104,7 @@ def test_a_new_bundle_reaches_both_and_so_does_the_old_one_again(
     assert bundles(served, number + 100) == {served_ids[-1]}
 
 
+@pytest.mark.slow
 def test_workers_that_die_are_replaced_and_nothing_is_lost(served: Process, ledger: str, others: list[Path]) -> None:
     wait_until(lambda: len(workers(served)) == 2)
     kept = {i: served.decide(request(i)) for i in range(10)}
@@ -126,6 +128,7 @@ def _replace(served: Process) -> None:
     wait_until(lambda: len([child for child in workers(served) if child.pid != dead.pid]) == 2)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_ends_them_all_with_every_answer_given(served: Process, ledger: str, number: signal.Signals) -> None:
     wait_until(lambda: len(workers(served)) == 2)
@@ -154,6 +157,7 @@ def test_a_signal_ends_them_all_with_every_answer_given(served: Process, ledger:
     books.close()
 
 
+@pytest.mark.slow
 def test_workers_do_not_outlive_their_parent(served: Process) -> None:
     wait_until(lambda: len(workers(served)) == 2)
     assert served.get("/v2/health/live").status_code == 200

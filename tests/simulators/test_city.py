@@ -112,6 +112,7 @@ def test_policies_share_their_luck(truth: CityTruth) -> None:
     assert by_user.std() / np.sqrt(2000) < 0.3 * base.std_error["reward@7"]
 
 
+@pytest.mark.slow
 def test_no_policy_is_above_the_bound(truth: CityTruth) -> None:
     best = truth.best_response(PRICE)
     assert best.reward - PRICE * best.cost <= best.bound + 1e-12

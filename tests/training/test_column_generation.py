@@ -121,6 +121,7 @@ def test_a_coarse_grid_leaves_a_gap_that_column_generation_closes(
         assert again.value == pytest.approx(kept.fitted.value)
 
 
+@pytest.mark.slow
 def test_columns_come_where_the_pool_alone_cannot_keep_the_limits(two_limits: Transitions, tmp_path: Path) -> None:
     """Only what reward alone asks for was learned: λ of the proof finds the cheap ones."""
     learner = Counted(two_limits, LEARN)
@@ -134,6 +135,7 @@ def test_columns_come_where_the_pool_alone_cannot_keep_the_limits(two_limits: Tr
     assert found.gap.added >= 1
 
 
+@pytest.mark.slow
 def test_a_counted_training_has_all_the_corners_of_one_limit(habit: Habit, tmp_path: Path) -> None:
     run = outlay.train(habit.data, tmp_path / "run", oracle="tabular", folds=2)
     gap = run.manifest["gap"]
@@ -148,6 +150,7 @@ def test_a_counted_training_has_all_the_corners_of_one_limit(habit: Habit, tmp_p
     assert findings.settings(results)["run"]["gap_value"] == gap["value"]
 
 
+@pytest.mark.slow
 def test_several_limits_on_rich_states_are_spent_but_for_their_margins(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

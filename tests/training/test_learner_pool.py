@@ -90,6 +90,7 @@ def test_learners_that_effects_do_not_tell_apart_are_all_in_the_pool() -> None:
         assert "explain most" not in words
 
 
+@pytest.mark.slow
 def test_a_run_says_which_learner_won_and_serves_what_the_best_of_them_found(pooled: Run) -> None:
     (fold,) = pooled.manifest["learners"]
     assert {each["learner"] for each in fold} <= {"trees", "orthogonal", TOGETHER}
@@ -112,6 +113,7 @@ def trees(city: Path, tmp_path_factory: pytest.TempPathFactory) -> Run:
     return outlay.train(city, tmp_path_factory.mktemp("trees") / "run", oracle="trees", seed=1)
 
 
+@pytest.mark.slow
 def test_trees_serve_and_export_every_budget_and_score_rows_with_values_that_are_missing(
     trees: Run, city: Path, tmp_path: Path
 ) -> None:
@@ -128,6 +130,7 @@ def test_trees_serve_and_export_every_budget_and_score_rows_with_values_that_are
     assert bundle.decide(log)["action"].to_pylist() != bundle.decide(holes)["action"].to_pylist()
 
 
+@pytest.mark.slow
 def test_a_training_of_trees_goes_on_where_it_was_killed(trees: Run, city: Path, tmp_path: Path) -> None:
     def killed(_: float, text: str) -> None:
         if text.startswith("measuring"):
@@ -151,6 +154,7 @@ def test_trees_are_of_frontiers_alone(city: Path, tmp_path: Path) -> None:
         outlay.train(city, tmp_path / "run", oracle="trees", method="aim-greedy")
 
 
+@pytest.mark.slow
 def test_a_server_can_mix_the_policies_anew(pooled: Run) -> None:
     """Each as its own arrays say."""
     bundle, stored = load_bundle(pooled.folder / "bundle"), StoredFrontier.read(pooled.folder / "frontier")

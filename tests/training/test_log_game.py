@@ -88,6 +88,7 @@ def test_a_bisection_has_a_candidate_for_each_of_its_prices(city: Transitions) -
         play.set_up(city, two, RULES["single-best"], "ddqn", 0, multipliers="bisection")
 
 
+@pytest.mark.slow
 def test_what_the_last_network_answers_to_higher_prices_may_be_served_too(
     city: Transitions, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

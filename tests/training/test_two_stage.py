@@ -91,6 +91,7 @@ def test_a_total_below_the_cheapest_is_told_with_the_cheapest(deep: Run, tmp_pat
     assert not (tmp_path / "out.csv").exists()
 
 
+@pytest.mark.slow
 def test_a_comparison_holds_all_methods_to_the_same_spend(deep: Run, tmp_path: Path) -> None:
     campaign = deep.campaign.with_train(min_steps=2000)
     found = outlay.compare(
