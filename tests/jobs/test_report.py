@@ -155,7 +155,7 @@ def test_a_behaviour_model_is_shown_action_by_action(evaluated: Path, tmp_path: 
     assert (checks["propensities"].ok, checks["propensities"].words) == (False, "It does not fit")
     assert checks["agreement"].ok is None, "not checked"
     page = render(results_of(run))
-    assert re.search(r"1\.5</th><td class=.n.>900</td><td class=.n.>9\.12%</td><td class=.n.>10\.3%", page)
+    assert re.search(r"1\.5</th>\s*<td class=.n.>900</td>\s*<td class=.n.>9\.12%</td>\s*<td class=.n.>10\.3%", page)
 
 
 def test_what_an_older_version_evaluated_is_to_be_evaluated_again(run: Path) -> None:

@@ -109,7 +109,8 @@ def _infeasible(
     used = [j for j in range(len(budgets)) if multiplier[j] > ROUNDING * multiplier.max()]
     where = ", ".join(f"budget {budgets[j].name} ({budgets[j].words})" for j in used)
     days = [1 if b.per == "decision" else campaign.meta.horizon_days for b in budgets]
-    ends = [advised((limits[j] + least / multiplier[j]) * days[j] * budgets[j].sign, budgets[j].sign) for j in used]
+    within = [(limits[j] + least / multiplier[j]) * days[j] * budgets[j].sign for j in used]
+    ends = [f"{end:.4g}" for end in within]
     if len(used) == 1:
         (j,), (end,) = used, ends
         most, words = budgets[j].sign < 0, f"is {end} per decision"
@@ -120,8 +121,8 @@ def _infeasible(
             f"{words}.",
             file=campaign.path,
             where=where,
-            way_out=f"{'Lower' if most else 'Raise'} the limit at least that far, or allow other actions "
-            "(log.actions).",
+            way_out=f"{'Lower' if most else 'Raise'} the limit at least that far "
+            f"(to {advised(within[0], budgets[j].sign)}), or allow other actions (log.actions).",
         )
     price = multiplier / multiplier[used[0]]
     asked = float(price[used] @ limits[used])
