@@ -1,5 +1,5 @@
 # make demo    the main job on a generated campaign, into runs/demo/
-# make test    the tests, but for the long studies (six minutes on two cores)
+# make test    the tests, but for the long studies (six minutes on two cores, half a minute more the first time)
 # make test-all   all tests, long studies, Ray and PostgreSQL among them (a quarter of an hour)
 # make check   format, lint, strict types, import arrows
 # make bench   the benchmarks (minutes to an hour; peers are installed into an environment of their own)

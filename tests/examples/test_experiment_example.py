@@ -108,6 +108,7 @@ def rehearsal(habit: Habit, finished: Path, tmp_path_factory: pytest.TempPathFac
     return Rehearsal(experiment, arms, result, truth, said.read_text())
 
 
+@pytest.mark.slow
 def test_users_land_where_assign_says(rehearsal: Rehearsal) -> None:
     users, names = [f"fresh-{i}" for i in range(USERS)], [arm.name for arm in rehearsal.experiment.arms]
     for day, served in enumerate(rehearsal.arms):
@@ -116,6 +117,7 @@ def test_users_land_where_assign_says(rehearsal: Rehearsal) -> None:
     assert {*rehearsal.arms[0]} == {"policy", *names}
 
 
+@pytest.mark.slow
 def test_the_analysis_counts_the_users_of_the_test_only(rehearsal: Rehearsal) -> None:
     served = Counter(rehearsal.arms[-1])
     assert {arm.name: arm.users for arm in rehearsal.result.arms} == {
@@ -124,6 +126,7 @@ def test_the_analysis_counts_the_users_of_the_test_only(rehearsal: Rehearsal) ->
     assert not rehearsal.against("new").blocked
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("arm", ["new", "even"])
 @pytest.mark.parametrize(("place", "metric"), [(0, "active"), (1, "cost")])
 def test_the_interval_covers_the_truth_and_says_something(
@@ -136,11 +139,13 @@ def test_the_interval_covers_the_truth_and_says_something(
     assert lift.absolute.low > 0  # both give more than 1 yuan, and win by it
 
 
+@pytest.mark.slow
 def test_the_rehearsal_is_announced(rehearsal: Rehearsal) -> None:
     assert "rehears" in rehearsal.said.lower()
     assert "Traceback" not in rehearsal.said
 
 
+@pytest.mark.slow
 def test_the_truth_is_that_of_many_people_on_a_ramp(rehearsal: Rehearsal, finished: Path, habit: Habit) -> None:
     """Drawn longhand: who comes late was in the hands of the bundle outside, and keeps its member in its own arm."""
     rng, people = np.random.default_rng(0), script.habit.model()
@@ -161,6 +166,7 @@ def test_the_truth_is_that_of_many_people_on_a_ramp(rehearsal: Rehearsal, finish
         assert np.abs(found.mean(axis=0) - rehearsal.truth[arm]) / error == pytest.approx(0, abs=4)
 
 
+@pytest.mark.slow
 def test_people_are_the_model(habit: Habit) -> None:
     truth: TabularCMDP = script.habit.model().cmdp()
     assert totals(truth, np.zeros(10, np.intp), DAYS) == pytest.approx(totals(habit.truth, np.zeros(10, np.intp), DAYS))

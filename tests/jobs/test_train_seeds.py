@@ -38,6 +38,7 @@ def test_the_runs_are_those_of_train(campaign: Path, tmp_path: Path) -> None:
     assert told[-1][0] == pytest.approx(1.0)
 
 
+@pytest.mark.slow
 def test_it_goes_on_with_the_seeds_that_are_left(
     campaign: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

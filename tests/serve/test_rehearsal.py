@@ -129,6 +129,7 @@ def test_a_rehearsal_and_real_days_do_not_share_a_ledger(now: list[float], ledge
     assert check_rehearsal(ledger, "unknown", None) is None
 
 
+@pytest.mark.slow
 def test_a_server_rehearses_and_its_ledger_serves_no_real_day_any_more(bundle: Bundle, tmp_path: Path) -> None:
     path = f"sqlite:///{tmp_path / 'ledger.db'}"
     with outlay_serve(bundle.folder, path, tmp_path, "--rehearse", "2", "--cap", "100") as process:
