@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -14,10 +15,25 @@ from outlay.estimators.clusters import Clusters
 from outlay.estimators.frontier import Points, needed
 from outlay.estimators.joint import Joint
 from outlay.estimators.reach import Reach
-from outlay.estimators.weaker import Second
 from small_logs import campaign
 
 Array = NDArray[np.float64]
+
+
+class Second(NamedTuple):
+    """What an estimate that assumes less says of the coordinates of a policy (`units.coordinates`).
+
+    Attributes:
+        x: `[1+m]` objective and budgets in ≤ form.
+        influence: `[G, 1+m]`.
+        gain: objective less that of the old policy, by the same estimate.
+        gain_influence: `[G]`.
+    """
+
+    x: Array
+    influence: Array
+    gain: float
+    gain_influence: Array
 
 
 def certify(

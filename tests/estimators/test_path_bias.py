@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from logs_in_memory import campaign, transitions
 from numpy.typing import NDArray
-from one_mixture import certify
+from one_mixture import Second, certify
 
 from outlay.core.transitions import CERTIFY
 from outlay.estimators import path_bias
@@ -24,7 +24,6 @@ from outlay.estimators.panel import Panel
 from outlay.estimators.path_bias import OutcomeBias, PathBias, corrected
 from outlay.estimators.row_features import days_before
 from outlay.estimators.units import coordinates
-from outlay.estimators.weaker import Second
 
 TIRED, DAYS, DISCOUNT = -0.25, 12, 0.8
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from one_mixture import certify
+from one_mixture import Second, certify
 from scipy.stats import norm
 
 from outlay.core.estimate import Estimate
 from outlay.core.reasons import Reason, ReasonKind
 from outlay.estimators.certificate import Certificate, margins
-from outlay.estimators.weaker import Second, above_second, further_error, hull
+from outlay.estimators.weaker import above_second, further_error, hull
 from outlay.ops.intervals import Spread, std_error
 
 Z, DRAWS = 1.959964, 200_000

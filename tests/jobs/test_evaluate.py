@@ -98,6 +98,7 @@ def test_the_result_the_file_and_the_bundle_say_the_same(run: Path) -> None:
     assert judgement is not None
     assert judgement.certificate == read(run)["certificate"]
     assert [each.to_dict() for each in judgement.estimates] == read(run)["estimates"]
+    assert judgement.estimates == result.estimates  # with reasons of their type
 
 
 def test_an_evaluation_leaves_the_served_policy_as_it_was(finished: Path, evaluated: Path) -> None:

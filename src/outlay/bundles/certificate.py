@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from pydantic import TypeAdapter
+
 from outlay.bundles.manifest import Manifest, digest, unseal
 from outlay.core.errors import BundleError, FolderError
 from outlay.core.estimate import Estimate
@@ -82,4 +84,4 @@ def read_certificate(folder: Path, manifest: Manifest) -> Judgement | None:
             file=path,
             way_out=WAY_OUT,
         )
-    return Judgement(tuple(Estimate(**each) for each in found["estimates"]), found["certificate"])
+    return Judgement(TypeAdapter(tuple[Estimate, ...]).validate_python(found["estimates"]), found["certificate"])

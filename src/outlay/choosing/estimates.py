@@ -24,8 +24,8 @@ from outlay.estimators.importance import few_users, mean_ratio, off_one, row_rat
 from outlay.estimators.joint import Joint, combine
 from outlay.estimators.path_bias import PathBias, corrected
 from outlay.estimators.sequential import FEWEST, HARDLY_ANY
-from outlay.estimators.units import coordinates, counts_decisions, displayed, estimates
-from outlay.estimators.weaker import Second, hull
+from outlay.estimators.units import counts_decisions, displayed, estimates
+from outlay.estimators.weaker import hull
 from outlay.estimators.windowed import room
 
 EXTRAPOLATED = 0.6  # share of the users' weight whose values may be extrapolated beyond what the log shows
@@ -108,14 +108,6 @@ class PolicyEstimates:
                 found = [hull(e, by[e.target]) for e in found]
             rows += found
         return rows
-
-    def second_less(self, old: PolicyEstimates, campaign: Campaign) -> Second | None:
-        """Return what the estimate that assumes less says of the coordinates, and of the gain over the old policy."""
-        if self.second is None:
-            return None
-        x, influence, _ = coordinates(self.second, campaign)
-        its, other, _ = coordinates(old.second or old.fitted, campaign)
-        return Second(x, influence, float(x[0] - its[0]), influence[:, 0] - other[:, 0])
 
     def bias(self, names: Sequence[str]) -> PathBias | None:
         """Return how far the estimate that assumes less is from the fitted means of `names`."""

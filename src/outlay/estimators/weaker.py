@@ -18,7 +18,6 @@ Source: Leeb and Pötscher (2005) for why no test of the bias may choose between
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -28,22 +27,6 @@ from outlay.core.reasons import Reason, ReasonKind
 from outlay.ops.intervals import Spread, degrees, student
 
 Array = NDArray[np.float64]
-
-
-class Second(NamedTuple):
-    """What an estimate that assumes less says of the coordinates of a policy (`units.coordinates`).
-
-    Attributes:
-        x: `[1+m]` objective and budgets in ≤ form.
-        influence: `[G, 1+m]`.
-        gain: objective less that of the old policy, by the same estimate.
-        gain_influence: `[G]`.
-    """
-
-    x: Array
-    influence: Array
-    gain: float
-    gain_influence: Array
 
 
 def further_error(error: ArrayLike, second_error: ArrayLike) -> Array:

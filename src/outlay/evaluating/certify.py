@@ -37,7 +37,7 @@ from outlay.choosing.estimates import (
 )
 from outlay.choosing.evaluated_policy import mixture_of
 from outlay.choosing.folds import views
-from outlay.choosing.looks import look
+from outlay.choosing.looks import Look, look
 from outlay.choosing.measure import Measure
 from outlay.choosing.rotation import measured_on
 from outlay.choosing.run import Run
@@ -96,6 +96,9 @@ class About(NamedTuple):
     against: tuple[Reason, ...]
     window: int | None
     allowances: Allowances
+
+
+Known = tuple[MixtureFigures, MixtureFigures, About]  # of what is served and of the curve, and what was found besides
 
 
 @dataclass(frozen=True)
@@ -174,7 +177,7 @@ def certify_frontier(
     """
     known, view = _known(run), views(data, len(stored.shares))[0]
     # Counted before anything is seen: a killed run may have looked.
-    look(view, _identity(run), campaign.train.confidence, view.certifying)
+    looked = look(view, _identity(run), campaign.train.confidence, view.certifying)
     # What checks and allowances found is of this evaluation: the version before may have had others.
     curve = _curve(stored, data, campaign, within(report, 0, 0.9)) if known is None else known[1]
     arrays: dict[str, Vector] = {}
@@ -187,7 +190,7 @@ def certify_frontier(
         said[name] |= {"clusters": each.points.clusters}
     with new_file(run.folder / "frontier" / BAND) as temporary, temporary.open("wb") as handle:
         np.savez(handle, said=json.dumps(said, default=asdict), **arrays)  # type: ignore[arg-type]
-    return _certified(run, stored, data, campaign, (own, curve, about))
+    return _certified(looked, campaign, (own, curve, about))
 
 
 def certified(run: Run, stored: StoredFrontier, data: Transitions, campaign: Campaign) -> Certified | None:
@@ -196,17 +199,14 @@ def certified(run: Run, stored: StoredFrontier, data: Transitions, campaign: Cam
     Raises:
         FolderError: if it is damaged.
     """
-    known = _known(run)
-    return None if known is None else _certified(run, stored, data, campaign, known)
-
-
-Known = tuple[MixtureFigures, MixtureFigures, About]  # of what is served and of the curve, and what was found besides
-
-
-def _certified(run: Run, stored: StoredFrontier, data: Transitions, campaign: Campaign, known: Known) -> Certified:
-    own, curve, about = known
+    if (known := _known(run)) is None:
+        return None
     view = views(data, len(stored.shares))[0]
-    number, alpha = look(view, _identity(run), campaign.train.confidence, view.certifying)
+    return _certified(look(view, _identity(run), campaign.train.confidence, view.certifying), campaign, known)
+
+
+def _certified(looked: Look, campaign: Campaign, known: Known) -> Certified:
+    (number, alpha), (own, curve, about) = looked, known
     bands = _band(own, about, campaign, alpha * OWN), _band(curve, about, campaign, alpha * (1 - OWN))
     return Certified(*bands, number)
 

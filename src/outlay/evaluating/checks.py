@@ -44,7 +44,11 @@ D = TypeVar("D", Agreement, BalanceCheck, BehaviourCheck, MarkovCheck, Reproduct
 def _assignment(judged: Judged) -> CheckResult | None:
     if judged.measure.data.campaign.log.known_assignment:
         return None
-    reason = Reason(ReasonKind.UNASSIGNED)
+    return _uncertified(Reason(ReasonKind.UNASSIGNED))
+
+
+def _uncertified(reason: Reason) -> CheckResult:
+    """What keeps a certificate back, and takes nothing from a figure."""
     return CheckResult(ok=False, words=reason.words, reason=reason, against=(Against.CERTIFICATE,))
 
 
@@ -107,8 +111,7 @@ def of_agreement(found: Agreement) -> CheckResult:
 def _past(judged: Judged) -> CheckResult | None:
     if not judged.follows_past or judged.measure.lags is None:
         return None
-    reason = Reason(ReasonKind.APPROXIMATE)
-    return CheckResult(ok=False, words=reason.words, reason=reason, against=(Against.CERTIFICATE,))
+    return _uncertified(Reason(ReasonKind.APPROXIMATE))
 
 
 def _sharing(judged: Judged) -> CheckResult | None:
@@ -116,8 +119,7 @@ def _sharing(judged: Judged) -> CheckResult | None:
     if not shared:
         return None
     names, verb = " and ".join(shared), "is" if len(shared) == 1 else "are"
-    reason = Reason(ReasonKind.SHARED, {"budgets": f"{names} {verb}"})
-    return CheckResult(ok=False, words=reason.words, reason=reason, against=(Against.CERTIFICATE,))
+    return _uncertified(Reason(ReasonKind.SHARED, {"budgets": f"{names} {verb}"}))
 
 
 # In the order in which they are shown. The first that speaks against a figure gives the reason; where something

@@ -24,7 +24,6 @@ from outlay.core.target import Target
 from outlay.core.transitions import EVERYONE
 from outlay.estimators.allowances import allow
 from outlay.estimators.certificate import Certificate
-from outlay.estimators.fitted import Fitted
 from outlay.estimators.importance import Weighted
 from outlay.estimators.joint import Joint
 from outlay.estimators.observed import observe, of_some
@@ -33,7 +32,7 @@ from outlay.estimators.windowed import claims_window
 from outlay.evaluating.certify import About, certify_alone, certify_frontier, figures_of
 from outlay.evaluating.check_result import Judged
 from outlay.evaluating.checks import Checks
-from outlay.evaluating.constants import Constants, beside_constants, constants_of
+from outlay.evaluating.constants import beside_constants, constants_of
 from outlay.evaluating.diagnostics import daily, matching_paths, overlap, shares
 from outlay.evaluating.evaluation import Diagnostics, Evaluation, PairedDifference, SegmentEstimate
 from outlay.evaluating.first_days import FirstDays
@@ -54,6 +53,7 @@ class _Estimated(NamedTuple):
         old: the log's own policy.
         new: the evaluated one.
         constants: the best constant actions, or None.
+        notes: what they are, by the name of the policy.
         compared: the policy it is compared with, or None.
         members: of the evaluated one.
     """
@@ -63,14 +63,14 @@ class _Estimated(NamedTuple):
     old: PolicyEstimates
     new: PolicyEstimates
     constants: PolicyEstimates | None
+    notes: dict[str, str]
     compared: PolicyEstimates | None
     members: list[PolicyEstimates]
 
     @property
     def beside(self) -> list[PolicyEstimates]:
         """All but the evaluated policy, in the order of the tables."""
-        others = [each for each in (self.constants, self.compared) if each is not None]
-        return [self.old, *others, *self.members]
+        return [each for each in self.every if each is not self.new]
 
     @property
     def every(self) -> list[PolicyEstimates]:
@@ -98,8 +98,7 @@ def evaluate_policy(
         report: called with the fraction done and what is being done.
     """
     level, bundle = campaign.train.confidence, None if run is None else run.bundle
-    best = constants_of(measure, campaign)
-    found, checks = _estimated(measure, policy, other, best, run, report)
+    found, checks = _estimated(measure, policy, other, campaign, run, report)
     old, new, allowances = found.old, found.new, allowances_of(measure)
     report(0.7, "segments")
     segments = tuple(_segments(measure, new, old, found.propensity, checks, campaign))
@@ -146,7 +145,7 @@ def evaluate_policy(
             [*mine, *beside], certificate, campaign, policy.name, constants=yardstick, first_days=first_days
         ),
         diagnostics=_diagnostics(measure, policy, found, checks, certificate, campaign),
-        notes={"constants": best[0].words(measure.data)} if best else {},
+        notes=found.notes,
         daily=course,
         first_days=first_days,
         shares=shares(measure, policy),
@@ -159,7 +158,7 @@ def _estimated(
     measure: Measure,
     policy: EvaluatedPolicy,
     other: EvaluatedPolicy | None,
-    best: tuple[Constants, Fitted] | None,
+    campaign: Campaign,
     run: Run | None,
     report: Progress,
 ) -> tuple[_Estimated, Checks]:
@@ -174,7 +173,7 @@ def _estimated(
     checks = Checks.of(judged)
     report(0.4, "the policies beside it")
     constants = compared = None
-    if best is not None:
+    if (best := constants_of(measure, campaign)) is not None:
         own = replace(OLD, name="constants", title=best[0].title)
         constants = PolicyEstimates(own, {"fqe": best[1]}, {"fqe": [None] * len(best[1].targets)})
     if other is not None:
@@ -186,6 +185,7 @@ def _estimated(
         checks.with_cautions(old),
         checks.with_cautions(new),
         None if constants is None else checks.with_cautions(constants),
+        {"constants": best[0].words(measure.data)} if best else {},
         None if compared is None else checks.with_cautions(compared),
         [checks.with_cautions(each) for each in _members(measure, policy, propensity)],
     )
