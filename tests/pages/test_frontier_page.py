@@ -357,6 +357,23 @@ def test_a_curve_that_is_certified_and_loses_is_not_green_and_says_so() -> None:
     assert badge(page(certified=-1.0)) == "badge no"
 
 
+def test_what_the_run_serves_is_told_at_the_confidence_of_its_own_bounds() -> None:
+    """The look has a share for it: 98.12% where all others are at 97.5% together."""
+    content = found(certified=1.0)
+    own = replace(content.requested[0], confidence=0.98125)
+    wording = frontier_words.CurveWording.of(content)
+    others, its = wording.panel(content.curve[50]), wording.panel(own)
+    assert (others["certificate"], its["certificate"]) == ("✓ certified at 97.5%", "✓ certified at 98.12%")
+    for name in ("bound0", "least"):
+        assert "(97.5% sure)" in others[name]
+        assert "(98.12% sure)" in its[name]
+    rows = {row.cells[0].note: row for row in frontier_words.table(replace(content, requested=(own,)), wording).rows}
+    assert rows["the campaign’s"].cells[-2].line == "yes (at 98.12%)"
+    assert rows[""].cells[-2].line == "yes"
+    assert "its bounds are at 98.12%" in _Page(render(replace(content, requested=(own,)))).text
+    assert "its bounds are at" not in _Page(render(content)).text
+
+
 def test_what_could_not_be_measured_has_no_bound() -> None:
     why = "not certified: coupon_cost could not be measured (no support)"
     content = each(

@@ -42,7 +42,8 @@ class CurvePoint:
         margin: by how much the limit was lowered when choosing.
         slack: whether more is allowed than the most expensive useful policy spends.
         members: the policies of the mixture.
-        certified: whether all limits are, by the look at the *certify* users; None before it, as are the next five.
+        certified: whether all limits are, by the look at the *certify* users; None before it, as are the next six.
+        confidence: of its bounds: the mixture that the run serves has another share of the look than all others.
         certificate: the same in words.
         bounds: `[m]` of the costs, in their budgets' units.
         gain: objective less that of the old policy, on *certify* users.
@@ -64,6 +65,7 @@ class CurvePoint:
     slack: bool
     members: tuple[CurveMember, ...]
     certified: bool | None = None
+    confidence: float | None = None
     certificate: str | None = None
     bounds: tuple[float | None, ...] | None = None
     gain: float | None = None

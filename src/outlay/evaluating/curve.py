@@ -267,6 +267,7 @@ def _bounded(point: CurvePoint, mixtures: BudgetMixtures, known: Certified | Non
     point = replace(
         point,
         certified=certificate.certified,
+        confidence=certificate.confidence,
         certificate=certificate.words,
         gain=certificate.gain,
         gain_bound=certificate.gain_bound,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Literal, NamedTuple
 
@@ -132,17 +132,28 @@ class CurveWording:
 
     def certificate(self, point: CurvePoint) -> dict[str, str]:
         """The texts that the look at the certify users adds for a budget."""
-        texts = {"certificate": f"✓ certified at {self.sure}" if point.certified else f"✕ {point.certificate}"}
+        sure = self.sure_of(point)
+        texts = {"certificate": f"✓ certified at {sure}" if point.certified else f"✕ {point.certificate}"}
         for j, (budget, bound) in enumerate(zip(self.budgets, point.bounds or (), strict=True)):
             reach = f"{'at most' if budget.sign > 0 else 'at least'} {number(bound, self.spend_digits[j])}"
-            texts[f"bound{j}"] = "no bound" if bound is None else f"{reach} ({self.sure} sure)"
+            texts[f"bound{j}"] = "no bound" if bound is None else f"{reach} ({sure} sure)"
         if point.gain_bound is None or not self.sure_old:
             texts["least"] = "no bound"
         else:
             end, which = (point.gain_most or 0.0, "a loss, ") if point.loses else (point.gain_bound, "")
             reach = f"{against(self.sure_old + end, self.sure_old)} at {'best' if which else 'least'}"
-            texts["least"] = f"{which}{reach} ({self.sure} sure)"
+            texts["least"] = f"{which}{reach} ({sure} sure)"
         return texts
+
+    def sure_of(self, point: CurvePoint) -> str | None:
+        """How sure the bounds of a budget are: of the mixture that the run serves otherwise than of all others."""
+        return self.sure if point.confidence is None else exact(point.confidence)
+
+
+def _certified(point: CurvePoint, wording: CurveWording) -> Cell:
+    """Whether a budget is, and how surely where that is another confidence than the others'."""
+    own = wording.sure_of(point)
+    return replace(kept(bool(point.certified)), note="" if own == wording.sure else f"at {own}")
 
 
 def table(curve: BudgetCurve, wording: CurveWording) -> Table:
@@ -176,7 +187,7 @@ def table(curve: BudgetCurve, wording: CurveWording) -> Table:
             Cell(wording.gain(point.value), wording.certificate(point)["least"] if point.loses else ""),
             *spends,
             _marginal(point),
-            *(() if wording.sure is None else (kept(bool(point.certified)),)),
+            *(() if wording.sure is None else (_certified(point, wording),)),
             Cell(wording.mixture(point), brief=wording.prices(point)),
         )
         return Row(cells, look="chosen" if mark else "")
@@ -311,6 +322,9 @@ def badge(curve: BudgetCurve) -> Badge:
         )
     kept, lost = sum(bool(p.certified) for p in points), sum(p.loses for p in points)
     sure = exact(band.confidence)
+    known = (p.confidence for p in (*points, *curve.requested) if p.confidence is not None)
+    own = next((exact(each) for each in known if each != band.confidence), None)
+    alone = f" The mixture that the run serves has a share of the look for itself: its bounds are at {own}."
     share = "Every budget" if kept == len(points) else f"{kept or 'None'} of {len(points)} budgets"
     title = f"{share} of the curve certified at {sure}" + (f"; {lost} lose against the old policy" if lost else "")
     certify = (
@@ -328,7 +342,7 @@ def badge(curve: BudgetCurve) -> Badge:
             f"{number(band.factor, 2)} standard errors from the estimate. "
             "So the bounds hold for every mixture between them at once: wherever the slider stands, "
             "and however often it was moved, the chance that any budget "
-            f"is certified and over its limit stays under {exact(1 - band.confidence)}."
+            f"is certified and over its limit stays under {exact(1 - band.confidence)}." + (alone if own else "")
         ),
     )
 
