@@ -17,7 +17,7 @@ from conftest import Habit
 from outlay.core.cmdp import TabularCMDP
 from outlay.experiments.design import Experiment
 from outlay.experiments.results import Analysis, ArmComparison
-from outlay.experiments.split import OUTSIDE, assign
+from outlay.experiments.split import entries
 from outlay.jobs.analyze_experiment import analyze_experiment
 from outlay.jobs.plan_experiment import plan_experiment
 from outlay.ops.tabular import totals
@@ -111,8 +111,9 @@ def rehearsal(habit: Habit, finished: Path, tmp_path_factory: pytest.TempPathFac
 @pytest.mark.slow
 def test_users_land_where_assign_says(rehearsal: Rehearsal) -> None:
     users, names = [f"fresh-{i}" for i in range(USERS)], [arm.name for arm in rehearsal.experiment.arms]
+    drawn = list(zip(*(part.tolist() for part in entries(rehearsal.experiment, users)), strict=True))
     for day, served in enumerate(rehearsal.arms):
-        wanted = ["policy" if i == OUTSIDE else names[i] for i in assign(rehearsal.experiment, users, day).tolist()]
+        wanted = [names[arm] if 0 <= since <= day else "policy" for arm, since in drawn]
         assert served == wanted
     assert {*rehearsal.arms[0]} == {"policy", *names}
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from pathlib import Path
 
 import hypothesis.strategies as st
@@ -14,7 +15,7 @@ from scipy.stats import chi2
 from small_experiments import content, spring
 
 from outlay.experiments.design import Experiment
-from outlay.experiments.split import OUTSIDE, assign, entries, expected_users
+from outlay.experiments.split import OUTSIDE, entries, expected_users
 from outlay.ops.hashing import rendezvous, uniform
 
 PAGE = Path(__file__).parents[2] / "docs" / "ab-tests.md"
@@ -34,6 +35,12 @@ VECTORS = {
     "Zoë": (0.6950262396370062, "–", "–", "new"),
 }
 WORDS = ("old", "new", "none", "–")  # the last stands for −1
+
+
+def assign(experiment: Experiment, users: Iterable[object], day: int) -> NDArray[np.int64]:
+    """The arm of every user on a day of the test; −1 outside."""
+    arm, since = entries(experiment, users)
+    return np.where((since != OUTSIDE) & (since <= day), arm, OUTSIDE)
 
 
 @pytest.fixture(scope="module")

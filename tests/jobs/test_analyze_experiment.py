@@ -19,7 +19,7 @@ from outlay.core.errors import LogError, OutlayError
 from outlay.experiments.design import Experiment
 from outlay.experiments.lift import Lift
 from outlay.experiments.results import Analysis
-from outlay.experiments.split import assign
+from outlay.experiments.split import entries
 from outlay.experiments.words import ExperimentNote, NoteKind
 from outlay.jobs.analyze_experiment import analyze_experiment
 from small_panels import START, experiment, panel, written
@@ -209,7 +209,7 @@ def test_a_row_per_user_does_not_say_on_how_many_days_money_was_paid(tmp_path: P
 def test_a_row_per_user_may_be_of_a_test_with_a_ramp(tmp_path: Path) -> None:
     """Nobody's first day is known then, neither from the log nor from the list."""
     design = experiment(ramp=[{"day": 0, "coverage": 0.1}, {"day": 2, "coverage": 1.0}])
-    arm = assign(design, LOG["user"].to_pylist(), 13)
+    arm, _ = entries(design, LOG["user"].to_pylist())
     log = per_user(LOG.set_column(2, "arm", pa.array(np.array(["old", "new"])[arm])))
     alone = analyze_experiment(written(log, tmp_path), design, day=14)
     assert sum(arm.users for arm in alone.arms) == 600
@@ -412,7 +412,7 @@ def test_users_of_a_list_must_have_been_eligible_when_they_were_assigned(tmp_pat
 
 def test_arms_drawn_by_the_file_need_no_note(tmp_path: Path) -> None:
     design = experiment()
-    arm = assign(design, LOG["user"].to_pylist(), 0)
+    arm, _ = entries(design, LOG["user"].to_pylist())
     log = LOG.set_column(2, "arm", pa.array(np.array(["old", "new"])[arm]))
     assert analyze_experiment(written(log, tmp_path), design).notes == ()
 

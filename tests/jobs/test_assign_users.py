@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.csv as pacsv
 import pyarrow.parquet as pq
@@ -13,7 +14,7 @@ import pytest
 
 from outlay.core.errors import OutlayError
 from outlay.experiments.design import Experiment
-from outlay.experiments.split import assign
+from outlay.experiments.split import entries
 from outlay.jobs.assign_users import BATCH, assign_users
 
 
@@ -39,10 +40,9 @@ def test_a_log_gives_a_line_per_user_in_the_order_of_first_rows(tmp_path: Path) 
     users = ["u3", "u1", "u3", "u2", "u1"]
     out = tmp_path / "arms.parquet"
     result = assign_users(experiment_of(), table(tmp_path, {"user": users, "day": [0, 0, 1, 1, 2]}), out, day=2)
-    names = ("old", "new", None)
-    wanted = [names[i] for i in assign(experiment_of(), ["u3", "u1", "u2"], 2)]
-    early = assign(experiment_of(), ["u3", "u1", "u2"], 0) >= 0
-    days = [None if arm is None else 0 if first else 2 for arm, first in zip(wanted, early, strict=True)]
+    arms, since = entries(experiment_of(), ["u3", "u1", "u2"])
+    wanted = [("old", "new", None)[i] for i in arms]
+    days = [None if day < 0 else day for day in since]
     assert pq.read_table(out).to_pydict() == {"user": ["u3", "u1", "u2"], "arm": wanted, "day": days}
     assert (result.users, result.eligible, result.coverage) == (3, 3, 1.0)
 
@@ -52,7 +52,8 @@ def test_more_users_than_a_batch_get_the_same_arms_as_alone(tmp_path: Path) -> N
     out = tmp_path / "arms.parquet"
     result = assign_users(experiment_of(), table(tmp_path, {"user": range(count)}), out, day=0)
     found = pq.read_table(out)
-    arms = assign(experiment_of(), range(count), 0)
+    arms, since = entries(experiment_of(), range(count))
+    arms = np.where(since == 0, arms, -1)
     assert found["user"].to_pylist() == [str(i) for i in range(count)]
     assert found["arm"].to_pylist() == [("old", "new", None)[i] for i in arms]
     assert found["day"].to_pylist() == [None if i < 0 else 0 for i in arms]

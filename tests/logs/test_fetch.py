@@ -25,7 +25,7 @@ from outlay.core.errors import CampaignError, LogError, OutlayError
 from outlay.core.files import partial_of
 from outlay.logs import encode
 from outlay.logs.fetch import fetch
-from outlay.logs.source import open_source
+from outlay.logs.source import Copying, open_source
 from own_postgres import OwnPostgres
 
 QUERY = "SELECT * FROM log ORDER BY place"
@@ -92,7 +92,7 @@ def test_types_of_postgresql(tmp_path: Path, database: str) -> None:
             date '2026-03-01' AS day, timestamp '2026-03-01 10:00' AS at, '{"a": 1}'::jsonb AS json,
             ARRAY[0.5, 1]::numeric[] AS list, NULL::int[] AS none, 'NA' AS name,
             '0b3ee4a5-53a1-4ee4-8f0c-000000000001'::uuid AS id"""
-    with open_source(database, tmp_path, query=query) as source:
+    with open_source(database, tmp_path, copying=Copying(query)) as source:
         types = dict(source.columns)
         [row] = source.table("SELECT * FROM log").to_pylist()
     assert [types[name] for name in ("whole", "part", "flag", "short", "day", "at", "json", "list", "id")] == [

@@ -11,8 +11,8 @@ import pytest
 from numpy.typing import NDArray
 from scipy.special import expit
 
+from outlay.bundles.graph import response_graph
 from outlay.bundles.reference import respond
-from outlay.bundles.response_graph import response_graph
 from outlay.core.arrays import ResponseArrays
 from outlay.nets import deepfm, din
 from outlay.nets.deepfm import ResponseShape

@@ -14,8 +14,9 @@ from outlay.serve.clock import Moment
 from outlay.serve.config import Plan
 from outlay.serve.ledger.caps import Tally
 from outlay.serve.pacing.budgets import BudgetState, Schedule
+from outlay.serve.pacing.forecast import PacingSetup
 from outlay.serve.pacing.mixing import PolicyPool
-from outlay.serve.pacing.pacing import PacingSetup, PacingState, begin, correct, weights_of
+from outlay.serve.pacing.pacing import PacingState, begin, correct, weights_of
 
 COST = np.geomspace(20.0, 400.0, 25)
 POLICIES = PolicyPool(np.sqrt(COST), COST[:, None], np.array([100.0]), 0, np.eye(25)[13])  # its own costs 101.7

@@ -20,8 +20,9 @@ from outlay.serve.deciding.loaded_bundle import prepare_bundle
 from outlay.serve.experiment import ServedExperiment, load_experiment
 from outlay.serve.ledger.caps import Caps, Tally, Totals
 from outlay.serve.pacing.budgets import PacedBudget, arm_budget, outside_budget
+from outlay.serve.pacing.forecast import PacingSetup
 from outlay.serve.pacing.mixing import PolicyPool
-from outlay.serve.pacing.pacing import PacingSetup, PacingState, begin, correct
+from outlay.serve.pacing.pacing import PacingState, begin, correct
 
 DAY0 = 20_514  # 2026-03-02
 PLAN = Plan(start=START, days=10, shares=(1, 1, 2, 1, 1, 1, 1, 1, 1, 1))

@@ -29,7 +29,7 @@ from outlay.serve.deciding.decider import Decider, EncodedRequest, decode_draw
 from outlay.serve.deciding.features import RowEncoder
 from outlay.serve.deciding.loaded_bundle import register_bundle
 from outlay.serve.export.export import ExportResult, export_log
-from outlay.serve.export.paths import Phase, Steps, laws_of, path_probabilities
+from outlay.serve.export.propensities import Phase, Steps, laws_of, path_probabilities
 from outlay.simulators import habit
 
 USERS, DAYS, SLICE, FIRST = 3_000, 7, 0.3, 20_454

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from small_servers import ADMIN, STATE, Client, request, server
 
 from outlay.bundles.decide import Bundle
-from outlay.serve.http.openapi import document
+from outlay.serve.http.app import document
 from outlay.serve.http.routes import ENDPOINTS
 
 with warnings.catch_warnings():

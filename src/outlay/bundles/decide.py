@@ -32,6 +32,7 @@ from outlay.ops.hashing import rendezvous
 
 CELLS = 1 << 20  # codes and numbers a session sees at a time, so that wide rows do not fill the memory
 CHUNK_ROWS = 1_024  # and at most so many rows, so that activations stay near the processor
+UNKNOWN, UNSEEN = b"unknown", b"unseen"  # keys in the metadata of a result
 
 
 @dataclass(frozen=True)
@@ -140,9 +141,6 @@ class Member:
             log_prob = np.where(allowed, imitation, -np.inf)
             allowed = log_prob >= np.log(threshold) + log_prob.max(1, keepdims=True)
         return np.where(allowed, value, -np.inf).argmax(1), value
-
-
-UNKNOWN, UNSEEN = b"unknown", b"unseen"  # keys in the metadata of a result
 
 
 @dataclass(frozen=True)

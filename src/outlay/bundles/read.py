@@ -31,6 +31,7 @@ from outlay.core.text_index import TextIndex
 
 KEPT_VOCABULARIES = 8  # vocabularies in the folder; a bundle that went out of use needs its file no longer
 VOCABULARY_COLUMNS = pa.schema({"value": pa.string(), "hash": pa.uint32(), "place": pa.int32()})
+TOLERANCE = 1e-5  # of the size of a head's terms: single precision leaves some 1e-7 of it
 
 log = logging.getLogger("outlay.serve")
 
@@ -85,9 +86,6 @@ def _remove_older(folder: Path) -> None:
     with suppress(OSError):  # another worker removes them as well
         for old in sorted(folder.glob("*.arrow"), key=lambda file: file.stat().st_mtime)[:-KEPT_VOCABULARIES]:
             old.unlink()
-
-
-TOLERANCE = 1e-5  # of the size of a head's terms: single precision leaves some 1e-7 of it
 
 
 def load_bundle(path: str | Path, *, threads: int = 1, shared: Path | None = None) -> Bundle:

@@ -83,25 +83,7 @@ def eligible_actions(
         LogError: if the column is missing or holds no lists, or a list is empty or has a value that is no action.
     """
     column = f"column {name!r}"
-    if name not in batch.schema.names:
-        raise LogError(
-            "the column of allowed actions is missing.",
-            file=file,
-            where=column,
-            way_out="Add it (a list of action values; null allows all).",
-        )
-    lists = _flat(batch.column(name))
-    if pa.types.is_null(lists.type):
-        return np.ones((len(lists), len(actions)), np.bool_)
-    try:
-        lists = lists.cast(pa.list_(pa.float64()))
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError):
-        raise LogError(
-            f"holds {lists.type}; expected lists of action values.",
-            file=file,
-            where=column,
-            way_out="Give a list column (Parquet has them).",
-        ) from None
+    lists = _lists_of_actions(batch, name, file)
     row = pc.list_parent_indices(lists).to_numpy(zero_copy_only=False)
     value = lists.flatten().to_numpy(zero_copy_only=False)
     index = np.searchsorted((actions[1:] + actions[:-1]) / 2, value)
@@ -125,6 +107,27 @@ def eligible_actions(
             way_out="Leave the row out, or list at least one value (null allows all).",
         )
     return eligible
+
+
+def _lists_of_actions(batch: Any, name: str, file: str | Path | None) -> Any:
+    """The column as an Arrow array of lists of numbers. Raises LogError if it is missing or holds no lists."""
+    if name not in batch.schema.names:
+        raise LogError(
+            "the column of allowed actions is missing.",
+            file=file,
+            where=f"column {name!r}",
+            way_out="Add it (a list of action values; null allows all).",
+        )
+    lists = _flat(batch.column(name))
+    try:
+        return lists.cast(pa.list_(pa.float64()))
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError):
+        raise LogError(
+            f"holds {lists.type}; expected lists of action values.",
+            file=file,
+            where=f"column {name!r}",
+            way_out="Give a list column (Parquet has them).",
+        ) from None
 
 
 def _pieces(reader: Any) -> Iterator[Any]:

@@ -18,7 +18,7 @@ import numpy as np
 import onnxruntime
 from numpy.typing import ArrayLike, NDArray
 
-from outlay.bundles.graph import frontier_graph, policy_graph
+from outlay.bundles.graph import frontier_graph, policy_graph, response_graph
 from outlay.bundles.manifest import (
     FRONTIER,
     GOLDEN,
@@ -35,7 +35,6 @@ from outlay.bundles.manifest import (
 from outlay.bundles.pool import Pool
 from outlay.bundles.read import load_bundle
 from outlay.bundles.reference import forward, respond
-from outlay.bundles.response_graph import response_graph
 from outlay.core.arrays import NetworkArrays, ResponseArrays
 from outlay.core.campaign import Campaign
 from outlay.core.files import new_folder, sha256

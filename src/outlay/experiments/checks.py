@@ -82,7 +82,7 @@ def sample_ratios(sums: DailySums, experiment: Experiment, day: int) -> list[Rat
     users, seen = sums.users[days], sums.seen[days]
     same = np.array_equal(users.sum(axis=(0, 2)), seen.sum(axis=(0, 2)))
     whole = {LOGGED: seen} if same else {ASSIGNED: users, LOGGED: seen}
-    came = [f"who came on {experiment.meta.start + datetime.timedelta(days=d)}" for d in range(len(users))]
+    came = [f"who came on {experiment.date(d)}" for d in range(len(users))]
     by_day = list(zip(came, users.sum(axis=2), strict=True))
     by_segment = [
         (f"in the segment {name!r}", seen[..., i].sum(axis=0)) for i, name in enumerate(sums.segments) if name != UNSEEN
@@ -165,7 +165,7 @@ def log_notes(sums: DailySums, experiment: Experiment, day: int, money: str | No
         notes.append(NoteKind.UNRECORDED(days=days))
     *before, last = sums.rows[:day]
     if sums.daily and before and 0 < last < THIN * median(before):
-        date = str(experiment.meta.start + datetime.timedelta(days=day - 1))
+        date = str(experiment.date(day - 1))
         notes.append(NoteKind.THIN_LAST_DAY(date=date, rows=last, median=median(before)))
     if not sums.daily and _outcomes_only(sums, experiment, day):
         notes.append(NoteKind.NO_ZEROS(metric=experiment.meta.metric))
@@ -177,7 +177,7 @@ def log_notes(sums: DailySums, experiment: Experiment, day: int, money: str | No
 def _unrecorded(sums: DailySums, experiment: Experiment, day: int) -> str:
     """The days up to the look on which the log has no row, in words; may be empty."""
     empty = [d for d, rows in enumerate(sums.rows[:day]) if sums.daily and rows == 0]
-    return spans(empty, lambda d: str(experiment.meta.start + datetime.timedelta(days=d)))
+    return spans(empty, lambda d: str(experiment.date(d)))
 
 
 def _outcomes_only(sums: DailySums, experiment: Experiment, day: int) -> bool:
@@ -277,7 +277,7 @@ def late_outcomes(run: Run, columns: ExperimentColumns, experiment: Experiment, 
         )
     found = LateOutcomes(delay, meta.start, meta.days, last + 1, int(rows))
     if found.ripe < 1:
-        until = meta.start + datetime.timedelta(days=last)
+        until = experiment.date(last)
         raise LogError(
             f"no day of the test is ripe: outcomes come up to {told_days(delay)} later (log.delays) and were "
             f"collected until {until}.",

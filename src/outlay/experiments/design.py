@@ -20,6 +20,7 @@ from pydantic import Field, model_validator
 
 from outlay.core.errors import OutlayError
 from outlay.core.settings import Section, Settings, impossible
+from outlay.logs.reading import toml_value
 
 Positive = Annotated[int, Field(gt=0)]
 Kind = Literal["bundle", "constant", "random", "holdout"]
@@ -202,7 +203,7 @@ class Experiment(Settings):
     @property
     def end(self) -> datetime.date:
         """The first day after the test."""
-        return self.meta.start + datetime.timedelta(days=self.meta.days)
+        return self.date(self.meta.days)
 
     @property
     def last_growth(self) -> int:
@@ -214,6 +215,10 @@ class Experiment(Settings):
         """`[days]` the share of a budget that is due by the end of each day, if every user's day is worth the same."""
         due = list(accumulate(self.coverage(day) for day in range(self.meta.days)))
         return tuple(part / due[-1] for part in due)
+
+    def date(self, day: int) -> datetime.date:
+        """The date of a day of the test; 0 is the start."""
+        return self.meta.start + datetime.timedelta(days=day)
 
     def coverage(self, day: int) -> float:
         """The part of every arm's share that is in the test on a day; 0 before day 0, the last step's after the end."""
@@ -329,13 +334,6 @@ def _meaning(arm: Arm, key: str) -> str | None:
 
 
 def _line(key: str, value: Any, meaning: str | None = None) -> str:
-    line = f"{key} = {_toml(value)}"
+    written = str(value) if isinstance(value, datetime.date) else toml_value(value)
+    line = f"{key} = {written}"
     return f"{line:<24}  # {meaning}" if meaning else line
-
-
-def _toml(value: Any) -> str:
-    if isinstance(value, str):
-        return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")  # TOML forbids it, JSON does not
-    if isinstance(value, tuple):
-        return f"[{', '.join(_toml(part) for part in value)}]"
-    return str(value)  # numbers and dates: TOML's own form

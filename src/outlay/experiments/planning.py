@@ -27,6 +27,7 @@ from outlay.experiments.moments import BEFORE, USERS, Metric, UserMoments
 from outlay.experiments.power import ENOUGH, DesignEffect
 from outlay.experiments.words import ExperimentNote, NoteKind, spans
 from outlay.logs.roles import Log, open_log
+from outlay.logs.source import Asker
 
 ELIGIBLE_KEY, CLUSTER_KEY = "eligible", "cluster"
 FEW_CLUSTERS = 30  # per arm: with fewer, power planned with the normal quantile is too large
@@ -127,7 +128,7 @@ def _eligible_users(log: Log, eligible: str | None) -> str:
     known = '"user" IS NOT NULL AND "time" IS NOT NULL'
     if eligible is None:
         return known
-    source = replace(log.source, asked_by=None)  # the campaign file did not ask for this column
+    source = replace(log.source, asker=Asker())  # the campaign file did not ask for this column
     term = source.term(ELIGIBLE_KEY, eligible)
     source.run(
         f'CREATE TABLE may AS SELECT "user" FROM roles WHERE {known} GROUP BY "user" HAVING arg_min(row, "time") IN '
@@ -138,7 +139,7 @@ def _eligible_users(log: Log, eligible: str | None) -> str:
 
 def _make_members(log: Log, users: str, cluster: str) -> None:
     """Make the table `members` of users and their clusters."""
-    source = replace(log.source, asked_by=None)
+    source = replace(log.source, asker=Asker())
     sql = canonical_sql(source.term(CLUSTER_KEY, cluster))
     source.run(
         f'CREATE TABLE members AS SELECT "user", min(drawn_by) AS cluster, max(drawn_by) AS other, '

@@ -24,28 +24,18 @@ Places = NDArray[np.int64]
 OUTSIDE = -1  # in place of an arm or a day: not in the test
 
 
-def assign(experiment: Experiment, users: Iterable[object], day: int) -> Places:
-    """The arm of every user on a day of the test.
+def entries(experiment: Experiment, users: Iterable[object]) -> tuple[Places, Places]:
+    """The arm of every user, and the day on which the ramp lets the user in.
 
     Args:
         experiment: its salt, arms and ramp; the caller applies `eligible`.
         users: N users as canonical text (`core.schema.canonical_text`): 3, 3.0 and "3" are one user.
-        day: of the test; 0 is the start.
 
     Returns:
-        `[N]` positions in `experiment.arms`, or −1 for a user who is not in the test on that day.
+        `[N]` positions in `experiment.arms` and `[N]` days of the test, of which 0 is the start; both −1 for a user
+        whom the ramp never lets in.
 
     Source: GrowthBook's SDK specification, coverage inside ranges, with another hash.
-    """
-    arm, since = entries(experiment, users)
-    return np.where((since != OUTSIDE) & (since <= day), arm, OUTSIDE)
-
-
-def entries(experiment: Experiment, users: Iterable[object]) -> tuple[Places, Places]:
-    """The arm of every user, and the day on which the ramp lets the user in.
-
-    Returns:
-        `[N]` positions in `experiment.arms` and `[N]` days of the test; both −1 for a user whom the ramp never lets in.
     """
     drawn = uniform(experiment.meta.salt, users)
     shares = np.array([arm.share for arm in experiment.arms])

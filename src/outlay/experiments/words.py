@@ -372,9 +372,9 @@ def ends(x: ArmDifference, between: str = "to", unit: str = PER_USER) -> str:
     return f"{low} {between} {high}{unit if x.relative is None else ''}"
 
 
-def span(x: ArmDifference, unit: str = PER_USER) -> str:
+def span(x: ArmDifference) -> str:
     """`+2.9 % (+1.1% to +4.7%)`."""
-    return f"{value(x, unit)} ({ends(x, unit=unit)})"
+    return f"{value(x)} ({ends(x)})"
 
 
 def p_value(p: float) -> str:

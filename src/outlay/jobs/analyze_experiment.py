@@ -32,7 +32,7 @@ from outlay.experiments.moments import Metric
 from outlay.experiments.results import Analysis, ArmState, LateOutcomes
 from outlay.experiments.sums import DailySums, cluster_sums, read_sums
 from outlay.experiments.words import ExperimentNote, NoteKind
-from outlay.logs.source import open_source
+from outlay.logs.source import Resources, open_source
 
 ROUNDING = 1e-9  # of a budget
 CAMPAIGN = "campaign.toml"  # in the folder that outlay export-log wrote
@@ -82,10 +82,10 @@ def analyze_experiment(
     files = promised_files(promised, experiment)
     path, delayed = _files(Path(log)), _delayed(Path(log), campaign)
     names = (columns["user"],) if columns and "user" in columns else DEFAULTS["user"]
-    readable = () if assigned is None else (assigned,)
+    resources = Resources(threads, MEMORY, files=() if assigned is None else (assigned,))
     with (
         tempfile.TemporaryDirectory(prefix="outlay-") as folder,
-        open_source(path, Path(folder), threads=threads, memory=MEMORY, users=names, readable=readable) as source,
+        open_source(path, Path(folder), users=names, resources=resources) as source,
     ):
         report(0.1, "reading the log")
         roles = Roles(source, experiment, columns or {}, assigned is not None, _is_export(Path(log)))

@@ -23,7 +23,7 @@ from outlay.experiments.design import Experiment
 from outlay.experiments.log import canonical_sql
 from outlay.experiments.split import OUTSIDE, entries
 from outlay.jobs.tables import checked_out, table_writer
-from outlay.logs.source import ROW, Source, open_source
+from outlay.logs.source import ROW, Resources, Source, open_source
 
 BATCH = 100_000  # users hashed and written at once
 USER_COLUMN = "COLUMNS('^user$')"  # a column, or an error: plain `user` is the database user in SQL
@@ -92,7 +92,7 @@ def assign_users(
     seen = eligible = 0
     with (
         tempfile.TemporaryDirectory(prefix="outlay-") as folder,
-        open_source(users, Path(folder), threads=threads, users=(user,)) as source,
+        open_source(users, Path(folder), users=(user,), resources=Resources(threads)) as source,
         new_file(out) as temporary,
         table_writer(temporary, out.suffix) as write,
     ):

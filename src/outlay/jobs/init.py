@@ -18,7 +18,7 @@ from outlay.logs.guess import guess_features, guess_roles
 from outlay.logs.quality import inspect
 from outlay.logs.reading import quoted
 from outlay.logs.roles import link, open_log
-from outlay.logs.source import Source, open_source
+from outlay.logs.source import Copying, Source, open_source
 
 
 def init(log: str | Path, out: str | Path, *, query: str | None = None) -> str:
@@ -49,7 +49,7 @@ def init(log: str | Path, out: str | Path, *, query: str | None = None) -> str:
         raise OutlayError(f"{found}.", file=log, where="log", way_out="Fix the command.")
     with tempfile.TemporaryDirectory(prefix="outlay-") as name:
         fetched = Path(name) / "fetched"
-        with open_source(log, Path(name), query=query, fetched=fetched) as source:
+        with open_source(log, Path(name), copying=Copying(query, fetched)) as source:
             draft = _draft(source, str(log) if scheme_of(log) else _relative(Path(log), out), query)
         with new_file(out) as temporary:
             while True:

@@ -199,7 +199,7 @@ def _ramp(experiment: Experiment, users: int) -> tuple[RampDay, ...]:
     return tuple(
         RampDay(
             step.day,
-            experiment.meta.start + datetime.timedelta(days=step.day),
+            experiment.date(step.day),
             step.coverage,
             tuple(expected_users(experiment, users, step.day)),
         )

@@ -32,7 +32,7 @@ from outlay.core.version import __version__
 from outlay.logs.blocks import Block, FeatureFiles, changed, find_features
 from outlay.logs.clustering import LEAST
 from outlay.logs.drivers import assignment
-from outlay.logs.encode import Columns, StateCollector, find_states, write_features, write_links, write_roles
+from outlay.logs.encode import Columns, Encoding, StateCollector, find_states, write_features, write_links, write_roles
 from outlay.logs.past_days import feature_terms, write_history, write_recent
 from outlay.logs.quality import Facts, inspect, refuse
 from outlay.logs.reading import find_files, stamps
@@ -133,20 +133,12 @@ def _fill(
         if history is not None:
             feature_terms(log.source, campaign, history)  # an error now, not after minutes
         tell = counted(within(report, 0.5, 0.9 if history is None else 0.7), facts.rows, "encoding features")
-        encoding = write_features(
-            schema,
-            files,
-            blocks,
-            columns,
-            None if places is None else work / PLACES,
-            tell,
-            over=over,
-            done=done,
-            summaries=0 if history is None else len(history.names),
-        )
+        encoding = Encoding.of(schema, files, columns.folder, None if places is None else work / PLACES)
+        summaries = 0 if history is None else len(history.names)
+        write_features(encoding, blocks, columns, tell, over=over, done=done, summaries=summaries)
         states = None
         if history is None:
-            states = find_states(encoding, blocks, columns, encoding.places, len(actions))
+            states = find_states(encoding, blocks, columns, len(actions))
         else:
             tell = counted(within(report, 0.7, 0.9), rows, "summarising the past")
             schema = write_history(log, history, schema, columns, places, actions, tell)

@@ -44,7 +44,7 @@ from outlay.logs.quality import Facts
 from outlay.logs.randomisation import CHANCE, STRONG, WEAK
 from outlay.logs.reading import quoted
 from outlay.logs.roles import Log
-from outlay.logs.sampled import CELLS, SAMPLE, Array, ColumnValues, Index, by_size, by_value, columns_of, numbers
+from outlay.logs.sampled import CELLS, SAMPLE, Array, ColumnValues, Index, by_size, by_value, draw, features_of, numbers
 from outlay.logs.source import NUMBERS, ROW
 from outlay.ops.intervals import BY_CHANCE
 
@@ -93,11 +93,11 @@ def assignment(log: Log, facts: Facts) -> Assignment:
     columns: dict[str, Role] = dict.fromkeys(_unnamed(log), "column")
     if stated:
         columns |= {name: "feature" for name in features if name in log.source.columns}
-    rows = _Rows.of(log, facts, first=False)
+    rows = _SampledChoices.of(log, facts, first=False)
     if len(rows.action) < FEWEST:
         return Assignment(stated, 0, ())
     if rows.kept:
-        rows = _Rows.of(log, facts, first=True)
+        rows = _SampledChoices.of(log, facts, first=True)
     tests = (1 + len(columns)) * len(rows.actions)
     found = [_driver(rows, "log.time", "calendar", _in_order(rows.time, _shown_time(log)), tests)]
     for (name, role), (spans, dated) in zip(columns.items(), _cells(log, list(columns)), strict=True):
@@ -108,7 +108,7 @@ def assignment(log: Log, facts: Facts) -> Assignment:
 
 
 @dataclass(frozen=True)
-class _Rows:
+class _SampledChoices:
     """r sampled rows with a choice.
 
     Attributes:
@@ -134,24 +134,16 @@ class _Rows:
     events: Array
 
     @classmethod
-    def of(cls, log: Log, facts: Facts, *, first: bool) -> _Rows:
+    def of(cls, log: Log, facts: Facts, *, first: bool) -> _SampledChoices:
         """Draw the table `sampled`, the same every time; of the first rows of users alone if `first`."""
-        only = "JOIN users u ON u.first_row = r.row" if first else ""
         unit = "u.id" if log.campaign.log.cluster is None else "hash(r.cluster) % 4611686018427387904"
-        log.source.run(f"""
-            CREATE OR REPLACE TEMP TABLE sampled AS
-            SELECT r.*, b.action AS before, CAST({unit} AS BIGINT) AS unit
-            FROM (SELECT r.row, r.action, r.propensity, r."time", r."user", r.cluster, r.eligible
-                FROM roles r {only} WHERE {log.choice.replace("forced", "r.forced")}
-                ORDER BY hash(r.row) LIMIT {SAMPLE}) r
-            JOIN users u ON u."user" = r."user"
-            LEFT JOIN links k ON k.next_row = r.row LEFT JOIN roles b ON b.row = k.row""")
         common = sorted((a for a in facts.actions if a.choices), key=lambda a: -a.choices)[:MOST_ACTIONS]
         actions = np.array([a.value for a in common], np.float64)
         allowed = ", ".join(
-            f"coalesce(list_contains(eligible, {a!r}), true) AS allowed{k}" for k, a in enumerate(actions.tolist())
+            f"coalesce(list_contains(r.eligible, {a!r}), true) AS allowed{k}" for k, a in enumerate(actions.tolist())
         )
-        table = log.source.table(f"SELECT *, {allowed} FROM sampled ORDER BY row")
+        columns = f'r.action, r.propensity, r."time", b.action AS before, CAST({unit} AS BIGINT) AS unit, {allowed}'
+        table = draw(log, columns, where=log.choice_of("r"), first=first)
         action, propensity, before, time = (
             numbers(table.column(name)) for name in ("action", "propensity", "before", "time")
         )
@@ -170,12 +162,7 @@ class _Rows:
             events = np.minimum(events, given.mean(axis=0) * weighted.mean(axis=0) ** 2 / square)
         else:
             patterns = ColumnValues(np.unique(may, axis=0, return_inverse=True)[1].ravel(), [])
-            terms = [*log.categorical, *log.numeric]
-            columns = columns_of(log, [term.sql for term in terms])
-            cells = [
-                by_value(column) if i < len(log.categorical) else by_size(numbers(column))
-                for i, column in enumerate(columns)
-            ]
+            cells = features_of(log, [*log.categorical, *log.numeric])
             share, joint = _shares(given, [patterns, *cells], unit_of)
             surplus = given - share
         return cls(actions, action, before, unit_of, time, surplus, joint, supported, np.maximum(events, 1e-9))
@@ -286,7 +273,7 @@ def _shown_time(log: Log) -> Callable[[float], str]:
     return lambda time: str(log.when(round(time)))
 
 
-def _copy(rows: _Rows, cells: ColumnValues) -> bool:
+def _copy(rows: _SampledChoices, cells: ColumnValues) -> bool:
     """Whether the action, given the features, says nearly all of a column."""
     known = np.argmax(rows.action[:, None] == rows.actions, axis=1) + len(rows.actions) * rows.joint
     pair, count = np.unique(known * len(cells.names) + cells.of, return_counts=True)
@@ -296,7 +283,7 @@ def _copy(rows: _Rows, cells: ColumnValues) -> bool:
     return alone > 0 and len(known) - int(commonest.sum()) <= COPY * alone
 
 
-def _driver(rows: _Rows, name: str, role: Role, spans: _Spans, tests: int) -> Driver | None:
+def _driver(rows: _SampledChoices, name: str, role: Role, spans: _Spans, tests: int) -> Driver | None:
     """What an action does with a column, the calendar or a feature, if any does; the strongest."""
     found: list[Driver] = []
     pairs: dict[bytes, Index] = {}  # of unit and cell, by how cells are put together

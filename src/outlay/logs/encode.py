@@ -235,6 +235,14 @@ class Encoding:
     groups: Mapping[str, Sequence[int]]
     places: Path | None
 
+    @classmethod
+    def of(cls, schema: Schema, files: FeatureFiles, folder: Path, places: Path | None) -> Encoding:
+        """The fields of a schema in columns by the smallest integer type that holds their codes."""
+        groups = {name: [i for i, size in enumerate(schema.sizes) if _code_type(size) == name] for name in CODE_TYPES}
+        return cls(
+            files, schema, folder, {f"codes_{name}": fields for name, fields in groups.items() if fields}, places
+        )
+
     def rows(self, block: Block) -> Any:
         """An index for the rows of a block in the columns."""
         rows = slice(block.first, block.first + block.rows)
@@ -274,25 +282,21 @@ def _write_rows(column: NDArray[Any], rows: Any, fields: slice, values: NDArray[
 
 
 def write_features(
-    schema: Schema,
-    files: FeatureFiles,
+    encoding: Encoding,
     blocks: Sequence[Block],
     columns: Columns,
-    places: Path | None,
     tell: Counter,
     *,
     over: Mapper,
     done: Journal,
     summaries: int = 0,
-) -> Encoding:
+) -> None:
     """Encode the features into code and number columns, block by block; blocks that are done already are left.
 
     Args:
-        schema: how to encode.
-        files: where the features lie.
+        encoding: how, and where the features lie.
         blocks: of all rows.
         columns: where to write.
-        places: as in `Encoding`.
         tell: takes the number of rows of each block, when it is done.
         over: maps a function over blocks.
         done: which blocks are done.
@@ -301,8 +305,7 @@ def write_features(
     Raises:
         LogError: if the log has changed, or cannot be read.
     """
-    groups = {name: [i for i, size in enumerate(schema.sizes) if _code_type(size) == name] for name in CODE_TYPES}
-    groups = {f"codes_{name}": positions for name, positions in groups.items() if positions}
+    schema, groups = encoding.schema, encoding.groups
     left = [block for block in blocks if _name(block) not in done]
     if len(left) < len(blocks):
         for name in (*groups, "numbers"):
@@ -311,11 +314,10 @@ def write_features(
     else:
         codes = [columns.add(name, name.removeprefix("codes_"), len(fields)) for name, fields in groups.items()]
         numbers = columns.add("numbers", np.float32, 2 * (len(schema.numeric) + summaries))
-        if places is not None:  # days that were filled in have no features
+        if encoding.places is not None:  # days that were filled in have no features
             for array in codes:
                 array[:] = MISSING
             numbers[:, 1 : 2 * len(schema.numeric) : 2] = 1
-    encoding = Encoding(files, schema, columns.folder, groups, places)
     finished: list[Block] = []
     saved = time.monotonic()
     for block, _ in zip(left, over(partial(encode_block, encoding), left), strict=True):
@@ -325,11 +327,10 @@ def write_features(
             columns.sync()
             done.add(*map(_name, finished))
             finished, saved = [], time.monotonic()
-    return encoding
 
 
 def find_states(
-    encoding: Encoding, blocks: Sequence[Block], columns: Columns, places: Path | None, num_actions: int
+    encoding: Encoding, blocks: Sequence[Block], columns: Columns, num_actions: int
 ) -> StateCollector | None:
     """The distinct states of the encoded rows, and a column of each row's; None: too many.
 
@@ -337,7 +338,6 @@ def find_states(
         encoding: how the features were encoded.
         blocks: of all rows.
         columns: with codes, numbers and eligible actions.
-        places: as in `Encoding`.
         num_actions: K.
     """
     schema, eligible = encoding.schema, columns.arrays.get("eligible")
@@ -355,6 +355,7 @@ def find_states(
             if not states.put(at, seen, None if eligible is None else eligible[at]):
                 columns.drop("state")
                 return None
+    places = encoding.places
     if places is not None and not states.put_missing(schema, np.fromfile(places, np.int64), eligible):
         columns.drop("state")
         return None

@@ -38,7 +38,7 @@ from outlay.core.errors import CampaignError, LogError
 from outlay.core.wording import days as counted_days
 from outlay.logs.findings import Finding
 from outlay.logs.reading import literal
-from outlay.logs.source import Source, open_source
+from outlay.logs.source import Asker, Copying, Resources, Source, open_source
 from outlay.logs.values import action_sql, text_sql, time_sql, user_sql
 
 COLLECTED = "log_collected"  # the rows that pass log.where, ripe or not
@@ -203,17 +203,14 @@ class Credited:
         return [Finding("warning", "log.events", f"{self.words}.", LOOK, lost)]
 
 
-def credit_events(
-    source: Source, campaign: Campaign, folder: Path, *, threads: int | None = None, memory: str | None = None
-) -> Credited | None:
+def credit_events(source: Source, campaign: Campaign, folder: Path, resources: Resources) -> Credited | None:
     """Make the table `credits`; None, and no table, if the campaign has no events.
 
     Args:
         source: the log, before rows that are not ripe are left out.
         campaign: with `[log.events]`.
         folder: takes temporary files.
-        threads: of DuckDB.
-        memory: of DuckDB.
+        resources: what DuckDB may use.
 
     Raises:
         CampaignError: if the section names what the tables do not have, or their times are of two kinds.
@@ -225,7 +222,7 @@ def credit_events(
         return None
     time = source.term("log.time", campaign.log.time)
     time_sql(source, time)  # a log whose own time is of the wrong type is told so first
-    file = _read_events(campaign, events, folder, dates=time.type == "DATE", threads=threads, memory=memory)
+    file = _read_events(campaign, events, folder, resources, dates=time.type == "DATE")
     names = ["reward", *(budget.name for budget in campaign.budgets)]
     columns = {name: "reward" if name == "reward" else f"cost{i - 1}" for i, name in enumerate(names)}
     counts, parts = np.zeros(3, np.int64), []
@@ -255,9 +252,7 @@ def credit_events(
     return told
 
 
-def _read_events(
-    campaign: Campaign, events: EventsSection, folder: Path, *, dates: bool, threads: int | None, memory: str | None
-) -> Path:
+def _read_events(campaign: Campaign, events: EventsSection, folder: Path, resources: Resources, *, dates: bool) -> Path:
     """Write key `k`, time `t` and values `v0`, `v1`, … of the events to a Parquet file."""
     place = folder / "events"
     place.mkdir()
@@ -267,13 +262,10 @@ def _read_events(
         with open_source(
             path,
             place,
-            asked_by=campaign.path,
-            key="log.events.source",
-            threads=threads,
-            memory=memory,
             users=users,
-            query=events.query,
-            called=str(events.source),
+            asker=Asker(campaign.path, "log.events.source", str(events.source)),
+            resources=resources,
+            copying=Copying(events.query),
         ) as source:
             if not source.run("SELECT 1 FROM log LIMIT 1"):
                 raise LogError(

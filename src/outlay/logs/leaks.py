@@ -21,7 +21,7 @@ Source: the martingale bound as in `propensities.py`; both tests: ours.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import json
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -29,9 +29,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
+from outlay.logs.findings import Finding
 from outlay.logs.roles import Log
-from outlay.logs.sampled import SAMPLE, Array, ColumnValues, Index, by_size, by_value, columns_of, numbers
-from outlay.logs.source import Term
+from outlay.logs.sampled import Array, ColumnValues, Index, draw, features_of, numbers
 from outlay.ops.intervals import BY_CHANCE
 
 FALSE_ALARM = 1e-5  # chance of one in a log without leaks, over all features, values and actions
@@ -42,22 +42,7 @@ TINY = 1e-300
 
 
 @dataclass(frozen=True)
-class Leak:
-    """A feature that cannot have been known before the decision.
-
-    Attributes:
-        feature: as written in the campaign file.
-        words: the evidence, as the end of a sentence about it.
-        rows: that it rests on.
-    """
-
-    feature: str
-    words: str
-    rows: int
-
-
-@dataclass(frozen=True)
-class _Rows:
+class _SampledRows:
     """r sampled rows.
 
     `propensity` is NaN where there was no choice or none can be used; `before` and `prior` are the action and the
@@ -109,8 +94,8 @@ class _Weights:
         return cls(usable, actions, given.ravel(), 1 / p, (1 - p) / p**2)
 
 
-def leaks(log: Log, *, weighable: bool) -> list[Leak]:
-    """Features of a linked log (tables `roles`, `users`, `links`) that leak, one entry for each.
+def leaks(log: Log, *, weighable: bool) -> list[Finding]:
+    """Find the features of a linked log (tables `roles`, `users`, `links`) that are only known after the decision.
 
     Args:
         log: with its tables.
@@ -120,41 +105,42 @@ def leaks(log: Log, *, weighable: bool) -> list[Leak]:
     terms = [term for term in (*log.categorical, *log.numeric) if term.text not in meant]
     rows = _sampled(log, first=False)
     kept = weighable and _kept(rows)
-    found: dict[str, Leak] = {}
-    for term, cells in _looked_at(log, terms):
+    found: dict[str, Finding] = {}
+    for term, cells in zip(terms, features_of(log, terms), strict=True):
         moved = _moved(rows, cells, len(terms)) if weighable and not kept else None
         if words := moved or _determines(rows, cells):
-            found[term.text] = Leak(term.text, words, len(cells.of))
+            found[term.text] = _leak(term.text, words, len(cells.of))
     if kept:
         rows = _sampled(log, first=True)
-        for term, cells in _looked_at(log, terms):
+        for term, cells in zip(terms, features_of(log, terms), strict=True):
             if words := _moved(rows, cells, len(terms)):
-                found[term.text] = Leak(term.text, words, len(cells.of))
+                found[term.text] = _leak(term.text, words, len(cells.of))
     return [found[term.text] for term in terms if term.text in found]
 
 
-def _sampled(log: Log, *, first: bool) -> _Rows:
-    """Make the table `sampled` of rows, or of users' first rows alone; the same ones every time."""
-    only = "JOIN users u ON u.first_row = r.row" if first else ""
-    log.source.run(f"""
-        CREATE OR REPLACE TEMP TABLE sampled AS
-        SELECT r.row, r.action, r.reward, b.action AS before, b.reward AS prior,
-            CASE WHEN {log.choice.replace("forced", "r.forced")} AND r.propensity > 0 AND r.propensity <= 1
-            THEN r.propensity END AS propensity
-        FROM (SELECT r.* FROM roles r {only} ORDER BY hash(r.row) LIMIT {SAMPLE}) r
-        LEFT JOIN links k ON k.next_row = r.row LEFT JOIN roles b ON b.row = k.row""")
-    table = log.source.table("SELECT action, reward, propensity, before, prior FROM sampled ORDER BY row")
-    return _Rows(*(numbers(table.column(name)) for name in ("action", "reward", "propensity", "before", "prior")))
+def _leak(feature: str, words: str, rows: int) -> Finding:
+    """The feature as a finding, with the evidence in words and the rows that it rests on."""
+    return Finding(
+        "error",
+        f"log.features, {feature}",
+        f"{words}.",
+        "Leave it out, or take its value of the day before. If it is known before the decision all the same, "
+        f"say so under [log.features]: known_before = [{json.dumps(feature)}].",
+        rows,
+    )
 
 
-def _looked_at(log: Log, terms: list[Term]) -> Iterator[tuple[Term, ColumnValues]]:
-    """The features on the sampled rows."""
-    categorical = set(log.categorical)
-    for term, column in zip(terms, columns_of(log, [term.sql for term in terms]), strict=True):
-        yield term, by_value(column) if term in categorical else by_size(numbers(column))
+def _sampled(log: Log, *, first: bool) -> _SampledRows:
+    """Draw rows, or users' first rows alone."""
+    usable = f"{log.choice_of('r')} AND r.propensity > 0 AND r.propensity <= 1"
+    names = ("action", "reward", "propensity", "before", "prior")
+    columns = ("r.action", "r.reward", f"CASE WHEN {usable} THEN r.propensity END", "b.action", "b.reward")
+    chosen = ", ".join(f"{sql} AS {name}" for sql, name in zip(columns, names, strict=True))
+    table = draw(log, chosen, first=first)
+    return _SampledRows(*(numbers(table.column(name)) for name in names))
 
 
-def _kept(rows: _Rows) -> bool:
+def _kept(rows: _SampledRows) -> bool:
     """Whether the action hangs on the one before beyond its propensity."""
     later = np.isfinite(rows.before) & np.isfinite(rows.propensity)
     if not later.any():
@@ -187,7 +173,7 @@ def _excess(weights: _Weights, of: Index) -> tuple[Array, Array, Array]:
     return off / n, z, implied / n
 
 
-def _moved(rows: _Rows, cells: ColumnValues, features: int) -> str | None:
+def _moved(rows: _SampledRows, cells: ColumnValues, features: int) -> str | None:
     """That the day's own action moves a feature, in words, or None."""
     weights = rows.weights
     if weights is None:
@@ -208,7 +194,7 @@ def _moved(rows: _Rows, cells: ColumnValues, features: int) -> str | None:
     )
 
 
-def _determines(rows: _Rows, cells: ColumnValues) -> str | None:
+def _determines(rows: _SampledRows, cells: ColumnValues) -> str | None:
     """That a feature determines the reward, in words, or None; a handful of rows says nothing."""
     if len(rows.reward) < CHANGES:
         return None

@@ -12,7 +12,6 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Iterator
-from datetime import date, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -25,12 +24,12 @@ from numpy.typing import NDArray
 from outlay.core.errors import LogError
 from outlay.core.schema import user_text
 from outlay.core.transitions import Transitions
+from outlay.logs.events import shown
 from outlay.logs.values import exactly, nearest_amounts
 
 BATCH_ROWS = 262_144
 ROUNDING = 1e-6  # by which probabilities may fail to sum to 1
 PLAIN_NAME = re.compile(r"[^\W\d]\w*")
-EPOCH = date(1970, 1, 1)
 
 Array = NDArray[np.float64]
 
@@ -254,4 +253,4 @@ def _named(data: Transitions, row: int) -> str:
     """A row by its user and time."""
     user = int(data.user[row])
     time = int(data.first_times()[user] + data.day[row])
-    return f"user {data.user_ids()[user].as_py()}, time {EPOCH + timedelta(days=time) if data.dates else time}"
+    return f"user {data.user_ids()[user].as_py()}, time {shown(time, dates=data.dates)}"

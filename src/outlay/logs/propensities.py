@@ -22,6 +22,7 @@ from dataclasses import dataclass
 
 from scipy import stats
 
+from outlay.logs.findings import Finding
 from outlay.logs.roles import Log
 from outlay.ops.importance import MATTERS
 from outlay.ops.intervals import FARTHEST
@@ -30,6 +31,11 @@ FALSE_ALARM = 1e-6  # chance of one in a log whose propensities are true, over a
 ROUNDING = 0.005  # absolute, of a propensity near 1: two decimals
 SAME = 1e-6  # relative: propensities so close are one
 SHOWN = 3  # contradictions in words
+WAY_OUT = (
+    "Give, in each row, the chance that its action had before it was drawn; mark rows that only kept an earlier "
+    "draw with log.forced, and name the allowed actions with log.eligible where some could not be given; let "
+    "neither log.where nor log.segment depend on the action given. "
+)
 _Key = tuple[str | None, float | None]  # segment (None: all users), action (None: the less likely ones)
 
 
@@ -95,6 +101,21 @@ class Claims:
     def refused(self) -> bool:
         """Whether a contradiction is large enough to matter."""
         return any(claim.matters for claim in self.contradicted)
+
+    def findings(self, choices: int) -> list[Finding]:
+        """What is wrong with the propensities of this many rows with a choice."""
+        if self.certain:
+            message = "is 1 in every row with a choice, so by its own word the log never had one."
+            return [Finding("error", "log.propensity", message, WAY_OUT + "Or leave the key out.", choices)]
+        count = len(self.contradicted)
+        if self.refused:
+            message = f"the propensities contradict the log: {self}."
+            way_out = WAY_OUT + "Or leave the key out: the chances are then fitted to the log."
+            return [Finding("error", "log.propensity", message, way_out, count)]
+        if self.contradicted:
+            message = f"the propensities are a little off, beyond chance: {self}."
+            return [Finding("warning", "log.propensity", message, "If they are rounded, give more digits.", count)]
+        return []
 
     def __str__(self) -> str:
         """The contradictions in words: the worst few, those that matter first."""
@@ -162,7 +183,7 @@ def _count(log: Log) -> None:
             coalesce(sum(1 / r.propensity - 1) FILTER (r.propensity > 0.5), 0) AS others,
             coalesce(sum((1 - r.propensity) / r.propensity / r.propensity) FILTER (r.propensity > 0.5), 0)
                 AS others_variance
-        FROM roles r {joined} WHERE {log.choice.replace("forced", "r.forced")} GROUP BY ALL""")
+        FROM roles r {joined} WHERE {log.choice_of("r")} GROUP BY ALL""")
 
 
 def _add(table: dict[_Key, list[float]], key: _Key, row: list[float | None]) -> None:

@@ -6,7 +6,6 @@ key or column, what was found, how often, and the way out.
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from typing import Literal
 
@@ -98,9 +97,9 @@ def inspect(log: Log) -> Facts:
     held = None
     if users and choices and log.campaign.log.propensity and _can_be_held(findings, actions):
         held = claims(log, [action.value for action in actions])
-        findings += _propensities(held, choices)
+        findings += held.findings(choices)
     if users and choices and not any(finding.level == "error" for finding in findings):
-        findings += _leaks(log, weighable=held is not None)
+        findings += leaks(log, weighable=held is not None)
     findings.sort(key=lambda finding: LEVELS.index(finding.level))
     return Facts(
         rows=rows,
@@ -114,21 +113,6 @@ def inspect(log: Log) -> Facts:
         propensities=held,
         findings=tuple(findings),
     )
-
-
-def _leaks(log: Log, *, weighable: bool) -> list[Finding]:
-    """Features that are only known after the decision."""
-    return [
-        Finding(
-            "error",
-            f"log.features, {leak.feature}",
-            f"{leak.words}.",
-            "Leave it out, or take its value of the day before. If it is known before the decision all the same, "
-            f"say so under [log.features]: known_before = [{json.dumps(leak.feature)}].",
-            leak.rows,
-        )
-        for leak in leaks(log, weighable=weighable)
-    ]
 
 
 def refuse(campaign: Campaign, facts: Facts) -> None:
@@ -457,40 +441,3 @@ def _can_be_held(findings: list[Finding], actions: list[Action]) -> bool:
     """Whether every row with a choice has a propensity, and tables of actions and segments have room."""
     spoilt = {"log.propensity", "log.eligible", "log.segment"}
     return len(actions) <= MAX_ACTIONS and not any(f.level == "error" and f.where in spoilt for f in findings)
-
-
-def _propensities(held: Claims, choices: int) -> list[Finding]:
-    way_out = (
-        "Give, in each row, the chance that its action had before it was drawn; mark rows that only kept an earlier "
-        "draw with log.forced, and name the allowed actions with log.eligible where some could not be given; let "
-        "neither log.where nor log.segment depend on the action given. "
-    )
-    if held.certain:
-        return [
-            Finding(
-                "error",
-                "log.propensity",
-                "is 1 in every row with a choice, so by its own word the log never had one.",
-                way_out + "Or leave the key out.",
-                choices,
-            )
-        ]
-    if held.refused:
-        message = f"the propensities contradict the log: {held}."
-        return [
-            Finding(
-                "error",
-                "log.propensity",
-                message,
-                way_out + "Or leave the key out: the chances are then fitted to the log.",
-                len(held.contradicted),
-            )
-        ]
-    if held.contradicted:
-        message = f"the propensities are a little off, beyond chance: {held}."
-        return [
-            Finding(
-                "warning", "log.propensity", message, "If they are rounded, give more digits.", len(held.contradicted)
-            )
-        ]
-    return []

@@ -78,7 +78,7 @@ def overlap(log: Log, facts: Facts) -> list[Overlap]:
     rows = log.source.run(f"""
         SELECT coalesce(CAST(f.segment AS VARCHAR), 'missing') AS segment, r.action, count(*)
         FROM roles r JOIN links l ON l.row = r.row JOIN users u ON u.id = l.id JOIN roles f ON f.row = u.first_row
-        WHERE {log.choice.replace("forced", "r.forced")} GROUP BY ALL ORDER BY ALL""")
+        WHERE {log.choice_of("r")} GROUP BY ALL ORDER BY ALL""")
     for segment, action, count in rows:
         counts.setdefault(segment, {})[action] = count
     result = []
@@ -152,7 +152,7 @@ def _propensities_vary(log: Log) -> bool:
 
 def _dependences(log: Log) -> list[Dependence]:
     """V or η of the action against each feature and the segment, over rows with a choice."""
-    chosen = log.choice.replace("forced", "r.forced")
+    chosen = log.choice_of("r")
 
     def beside_action(feature: str) -> str:
         # The feature is evaluated before the join: a column of the log may have the name of a role.

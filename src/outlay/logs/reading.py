@@ -256,10 +256,15 @@ def reserved_words() -> frozenset[str]:
     return frozenset({str(name) for (name,) in rows} | {"user"})  # `user` alone is the one who is logged in
 
 
+def toml_value(value: Any) -> str:
+    """A text, a number, a truth value or a list of them as TOML: JSON, but that TOML does not allow a raw DEL."""
+    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+
+
 def setting(key: str, text: str) -> str:
     """A line of a TOML file, ready to be pasted."""
     plainly = '"' not in text or any(character in text for character in "'\\\n")
-    return f"{key} = {json.dumps(text, ensure_ascii=False)}" if plainly else f"{key} = '{text}'"
+    return f"{key} = {toml_value(text)}" if plainly else f"{key} = '{text}'"
 
 
 def literal(text: str | Path) -> str:

@@ -6,7 +6,7 @@ that the campaign file does not give are NULL (false for `forced` and `terminal`
 they are encoded.
 
 Table `users`, a row per user in the order of their first rows: `id` (from 0), `user`, `first_row`, `last_row`,
-`first_time`, `last_time`, `segment`, `action`, `propensity`, `forced` (of the first row), `ended` (a terminal row).
+`first_time`, `last_time`, `ended` (a terminal row).
 Table `links`, a row per row: `row`, `id`, `day` (since the user's first row), `next_row` and `gap` (NULL where none).
 
 With `complete = true` a day without a row is information: the table `completed` holds a row for every day of a user
@@ -24,7 +24,7 @@ from outlay.core.campaign import Campaign
 from outlay.core.errors import CampaignError, LogError, OutlayError
 from outlay.logs.events import CREDITS, Credited, Ripeness, credit_events, keep_ripe, shown
 from outlay.logs.fetch import Tell
-from outlay.logs.source import NUMBERS, ROW, Source, Term, open_source
+from outlay.logs.source import NUMBERS, ROW, Asker, Copying, Resources, Source, Term, open_source
 from outlay.logs.values import action_sql, text_sql, time_sql, user_sql, without_rounding
 
 MAX_GROWTH = 100  # times the rows: beyond, a wrong time is likelier than a sparse log
@@ -61,6 +61,10 @@ class Log:
         """SQL condition on `roles`: a row with a choice."""
         return "NOT forced" if self.campaign.log.forced else "TRUE"
 
+    def choice_of(self, row: str) -> str:
+        """The same of a row of `roles` that a query calls so, beside others."""
+        return self.choice.replace("forced", f"{row}.forced")
+
     def when(self, time: int) -> int | str:
         """A time as it is shown: a date as text, else the number."""
         return shown(time, dates=self.dates)
@@ -90,50 +94,55 @@ def open_log(
         CampaignError: if a role or a feature does not fit the log.
         LogError: if the log cannot be read, is empty, or holds text where numbers are expected.
     """
-    log = campaign.log
+    log, resources = campaign.log, Resources(threads, memory)
     with open_source(
         campaign.source,
         folder,
         where=log.where,
-        asked_by=campaign.path,
-        threads=threads,
-        memory=memory,
         users=(log.user,),
-        query=log.query,
-        fetched=fetched,
-        tell=tell,
+        asker=Asker(campaign.path),
+        resources=resources,
+        copying=Copying(log.query, fetched, tell),
     ) as source:
-        if not source.run("SELECT 1 FROM log LIMIT 1"):
-            raise LogError(
-                "the log is empty: it has no rows.",
-                file=source.file,
-                where="log.source",
-                way_out="Give a log with a row per user and day.",
-            )
-        if not source.run("SELECT 1 FROM log_kept LIMIT 1"):
-            raise LogError(
-                f"no row passes the filter {log.where!r}.",
-                file=source.file,
-                where="log.where",
-                way_out=f"Fix log.where in {campaign.path}.",
-            )
+        _refuse_empty(source, campaign)
         time = source.term("log.time", log.time)
         dates = time.type == "DATE"
-        credited = credit_events(source, campaign, folder, threads=threads, memory=memory)
-        ripeness = keep_ripe(
-            source, campaign, time_sql(source, time), dates=dates, until=None if credited is None else credited.last
-        )
+        credited = credit_events(source, campaign, folder, resources)
+        until = None if credited is None else credited.last
+        ripeness = keep_ripe(source, campaign, time_sql(source, time), dates=dates, until=until)
         columns = _columns(campaign, source, time)
         categorical = tuple(_category(source, name) for name in log.features.categorical)
         numeric = tuple(_measure(source, name) for name in log.features.numeric)
-        chosen = ", ".join(f"{sql} AS {name}" for name, (sql, _) in columns.items())
-        try:
-            source.run(
-                f"CREATE TABLE roles AS {_with_credits(campaign, f'SELECT {ROW} AS row, {chosen} FROM log_numbered')}"
-            )
-        except OutlayError as error:
-            raise _blamed(source, columns) or error from None
+        _make_roles(source, campaign, columns)
         yield Log(campaign, source, dates, categorical, numeric, ripeness, credited)
+
+
+def _refuse_empty(source: Source, campaign: Campaign) -> None:
+    """Raise LogError if the log has no rows, or none passes the filter."""
+    if not source.run("SELECT 1 FROM log LIMIT 1"):
+        raise LogError(
+            "the log is empty: it has no rows.",
+            file=source.file,
+            where="log.source",
+            way_out="Give a log with a row per user and day.",
+        )
+    if not source.run("SELECT 1 FROM log_kept LIMIT 1"):
+        raise LogError(
+            f"no row passes the filter {campaign.log.where!r}.",
+            file=source.file,
+            where="log.where",
+            way_out=f"Fix log.where in {campaign.path}.",
+        )
+
+
+def _make_roles(source: Source, campaign: Campaign, columns: dict[str, tuple[str, Term | None]]) -> None:
+    """Make the table `roles`. Raises CampaignError, which names the role, if one cannot be evaluated."""
+    chosen = ", ".join(f"{sql} AS {name}" for name, (sql, _) in columns.items())
+    rows = f"SELECT {ROW} AS row, {chosen} FROM log_numbered"
+    try:
+        source.run(f"CREATE TABLE roles AS {_with_credits(campaign, rows)}")
+    except OutlayError as error:
+        raise _blamed(source, columns) or error from None
 
 
 def _with_credits(campaign: Campaign, rows: str) -> str:
@@ -258,7 +267,7 @@ def _blamed(source: Source, columns: dict[str, tuple[str, Term | None]]) -> Outl
         except OutlayError as error:
             return CampaignError(
                 f"{term.text!r} cannot be evaluated ({error.found})",
-                file=source.asked_by,
+                file=source.asker.file,
                 where=term.key,
                 way_out="Fix the expression, or the values it meets.",
             )

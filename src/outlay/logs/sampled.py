@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from outlay.logs.roles import Log
-from outlay.logs.source import ROW
+from outlay.logs.source import ROW, Term
 
 Array = NDArray[np.float64]
 Index = NDArray[np.intp]
@@ -31,18 +31,41 @@ class ColumnValues:
     names: list[str]
 
 
-def columns_of(log: Log, expressions: Sequence[str]) -> Iterator[Any]:
-    """The values of SQL expressions over a row, as Arrow columns, in the rows of the table `sampled`, in its order."""
-    size = max(1, CELLS // SAMPLE)
-    for i in range(0, len(expressions), size):
-        part = expressions[i : i + size]
+def draw(log: Log, columns: str, *, where: str = "TRUE", first: bool = False) -> Any:
+    """Make the table `sampled` of at most `SAMPLE` rows of a linked log, the same ones every time.
+
+    Args:
+        log: with the tables `roles`, `users` and `links`.
+        columns: SQL of its columns beside `row`, over the row `r`, its user `u` and the user's row before, `b`.
+        where: SQL condition on `r`.
+        first: of users' first rows alone.
+
+    Returns:
+        the table as Arrow, in the order of the log.
+    """
+    only = "JOIN users u ON u.first_row = r.row" if first else ""
+    log.source.run(f"""
+        CREATE OR REPLACE TEMP TABLE sampled AS SELECT r.row, {columns}
+        FROM (SELECT r.* FROM roles r {only} WHERE {where} ORDER BY hash(r.row) LIMIT {SAMPLE}) r
+        JOIN users u ON u."user" = r."user"
+        LEFT JOIN links k ON k.next_row = r.row LEFT JOIN roles b ON b.row = k.row""")
+    return log.source.table("SELECT * FROM sampled ORDER BY row")
+
+
+def features_of(log: Log, terms: Sequence[Term]) -> Iterator[ColumnValues]:
+    """The values of features in the rows of the table `sampled`, in its order."""
+    size, categorical = max(1, CELLS // SAMPLE), set(log.categorical)
+    for i in range(0, len(terms), size):
+        part = terms[i : i + size]
         chosen = ", ".join(f"s.__f{j} AS __f{j}" for j in range(len(part)))
-        inner = ", ".join(f"{sql} AS __f{j}" for j, sql in enumerate(part))
+        inner = ", ".join(f"{term.sql} AS __f{j}" for j, term in enumerate(part))
         table = log.source.table(
             f"SELECT {chosen} FROM (SELECT {ROW} AS __place, {inner} FROM log_numbered) s "
             "JOIN sampled c ON c.row = s.__place ORDER BY c.row"
         )
-        yield from (table.column(f"__f{j}") for j in range(len(part)))
+        for j, term in enumerate(part):
+            column = table.column(f"__f{j}")
+            yield by_value(column) if term in categorical else by_size(numbers(column))
 
 
 def by_value(column: Any) -> ColumnValues:

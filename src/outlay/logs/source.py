@@ -12,7 +12,7 @@ import json
 import re
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -41,6 +41,51 @@ WHOLE = (
     "UHUGEINT",
 )
 NUMBERS = (*WHOLE, "FLOAT", "DOUBLE", "DECIMAL", "BOOLEAN")
+
+
+@dataclass(frozen=True)
+class Asker:
+    """Who asks for rows, as messages say it.
+
+    Attributes:
+        file: the one whose keys name columns (campaign.toml), or None where a program asks.
+        key: what gave the path there.
+        called: what messages call the rows.
+    """
+
+    file: Path | None = None
+    key: str = "log.source"
+    called: str = "the log"
+
+
+@dataclass(frozen=True)
+class Resources:
+    """What DuckDB may use.
+
+    Attributes:
+        threads: how many; None leaves the choice to it.
+        memory: the most it may hold before it writes to disk, as "4GB"; None: `MEMORY`.
+        files: other files that queries of ours will read.
+    """
+
+    threads: int | None = None
+    memory: str | None = None
+    files: Sequence[str | Path] = ()
+
+
+@dataclass(frozen=True)
+class Copying:
+    """How rows that lie elsewhere are copied.
+
+    Attributes:
+        query: of a database: the rows.
+        kept: where the copy is kept, or is from an earlier try; None: in the temporary folder.
+        tell: called with how much of it is copied.
+    """
+
+    query: str | None = None
+    kept: Path | None = None
+    tell: Tell | None = None
 
 
 @dataclass(frozen=True)
@@ -85,19 +130,17 @@ class Source:
         connection: of DuckDB; its tables lie in a temporary folder.
         file: the path, glob or address, for messages.
         columns: name → DuckDB type.
-        asked_by: the file whose keys name columns (campaign.toml), or None where a program asks.
+        asker: who asks for its rows.
         files: the Parquet files that it reads, in order; those of CSV are copies.
         varying: columns that cannot be used, as the files differ: name → how.
-        called: what messages call it.
     """
 
     connection: Any
     file: str | Path
     columns: Mapping[str, str]
-    asked_by: Path | None = None
+    asker: Asker = Asker()
     files: tuple[str, ...] = ()
     varying: Mapping[str, str] = field(default_factory=dict)
-    called: str = "the log"
 
     def run(self, sql: str) -> list[tuple[Any, ...]]:
         """Run one statement; its rows."""
@@ -160,13 +203,13 @@ class Source:
         if missing and isinstance(error, duckdb.BinderException):
             near = nearest(missing.group(1), self.columns, "Columns")
             where = f"{key} = {text!r}: " if key and text != missing.group(1) else ""
-            found = f"{where}{self.called} has no column {missing.group(1)!r}."
+            found = f"{where}{self.asker.called} has no column {missing.group(1)!r}."
             if missing.group(1) in self.varying:
                 found = f"{where}the files differ: column {missing.group(1)!r} {self.varying[missing.group(1)]}"
                 near = "Write the files again with the same columns and types, or leave the column out."
             place = key or f"column {missing.group(1)!r}"
-            if self.asked_by:
-                return CampaignError(found, file=self.asked_by, where=place, way_out=near)
+            if self.asker.file:
+                return CampaignError(found, file=self.asker.file, where=place, way_out=near)
             if missing.group(1) in self.varying:
                 return LogError(found, file=self.file, where=place, way_out=near)
             return NoColumnError(found, file=self.file, where=place, way_out=near, column=missing.group(1))
@@ -190,8 +233,8 @@ class Source:
         return LogError(f"cannot be read ({message}).", file=self.file, where=said, way_out=fix)
 
     def _refused(self, key: str, text: str, found: str, way_out: str) -> OutlayError:
-        if self.asked_by:
-            return CampaignError(f"{text!r} {found}", file=self.asked_by, where=key, way_out=way_out)
+        if self.asker.file:
+            return CampaignError(f"{text!r} {found}", file=self.asker.file, where=key, way_out=way_out)
         return LogError(f"{text!r} {found}", file=self.file, where=key, way_out=way_out)
 
     def wrong_type(self, term: Term, found: str, way_out: str) -> OutlayError:
@@ -230,17 +273,11 @@ def open_source(
     folder: Path,
     *,
     where: str | None = None,
-    asked_by: Path | None = None,
-    key: str = "log.source",
-    threads: int | None = None,
-    memory: str | None = None,
     users: Sequence[str] = (),
-    readable: Sequence[str | Path] = (),
     part: Part | None = None,
-    query: str | None = None,
-    fetched: Path | None = None,
-    tell: Tell | None = None,
-    called: str = "the log",
+    asker: Asker = Asker(),
+    resources: Resources = Resources(),
+    copying: Copying = Copying(),
 ) -> Iterator[Source]:
     """Open Parquet or CSV files, or rows that lie elsewhere; everything temporary goes to `folder`.
 
@@ -251,44 +288,46 @@ def open_source(
         path: a file, a glob or an address, which is copied first.
         folder: a folder for temporary files, removed by the caller.
         where: an SQL filter.
-        asked_by: the campaign file, for messages.
-        key: what gave the path there.
-        threads: of DuckDB; None leaves the choice to it.
-        memory: limit of DuckDB's memory, as "4GB".
         users: columns of user ids, in which only an empty text is missing.
-        readable: other files that queries of ours will read.
         part: the rows to read, out of those of Parquet files; None: all.
-        query: of a database: the rows.
-        fetched: where the copy of what lies elsewhere is kept, or is from an earlier try; None: in `folder`.
-        tell: called with how much of it is copied.
-        called: what messages call it.
+        asker: who asks, for messages.
+        resources: what DuckDB may use.
+        copying: how rows that lie elsewhere are copied.
 
     Raises:
         LogError: if no file matches, or one cannot be read.
         CampaignError: if the filter makes no sense.
     """
-    if scheme_of(path) is None:
-        path = Path(path)
-        files = find_files(path, asked_by, key)
-    else:
-        files = fetch(str(path), query, fetched or folder / "fetched", tell)
-        check_endings(files, path)
-    config: dict[str, Any] = {"memory_limit": memory or MEMORY, "temp_directory": str(folder / "spill")}
-    if threads:
-        config["threads"] = threads
-    connection = duckdb.connect(str(folder / "work.duckdb"), config=config)
-    try:
-        connection.execute("SET enable_progress_bar = false")
-        connection.execute("SET TimeZone = 'UTC'")
-        connection.execute("SET parquet_metadata_cache = true")
-        bare = Source(connection, path, {}, asked_by)
+    files = _files(path, folder, asker, copying)
+    path = path if scheme_of(path) else Path(path)
+    with closing(_connected(folder, resources)) as connection:
+        bare = Source(connection, path, {}, asker)
         view = make_log_view(bare.run, files, folder, users, part)
-        source = Source(connection, path, view.columns, asked_by, tuple(view.files), view.varying, called)
-        lock(connection, files=[*files, *readable], folder=folder)
+        source = Source(connection, path, view.columns, asker, tuple(view.files), view.varying)
+        lock(connection, files=[*files, *resources.files], folder=folder)
         _filter(source, where)
         yield source
-    finally:
-        connection.close()
+
+
+def _files(path: str | Path, folder: Path, asker: Asker, copying: Copying) -> list[str]:
+    """The files with the rows, copied first where they lie elsewhere."""
+    if scheme_of(path) is None:
+        return find_files(Path(path), asker.file, asker.key)
+    files = fetch(str(path), copying.query, copying.kept or folder / "fetched", copying.tell)
+    check_endings(files, path)
+    return files
+
+
+def _connected(folder: Path, resources: Resources) -> Any:
+    """A DuckDB database of its own in `folder`."""
+    config: dict[str, Any] = {"memory_limit": resources.memory or MEMORY, "temp_directory": str(folder / "spill")}
+    if resources.threads:
+        config["threads"] = resources.threads
+    connection = duckdb.connect(str(folder / "work.duckdb"), config=config)
+    connection.execute("SET enable_progress_bar = false")
+    connection.execute("SET TimeZone = 'UTC'")
+    connection.execute("SET parquet_metadata_cache = true")
+    return connection
 
 
 def lock(connection: Any, *, files: Sequence[str | Path] = (), folder: Path | None = None) -> None:
@@ -330,7 +369,7 @@ def read_rows(
     """
     with (
         tempfile.TemporaryDirectory(prefix="outlay-") as folder,
-        open_source(path, Path(folder), users=users, part=part, threads=threads) as source,
+        open_source(path, Path(folder), users=users, part=part, resources=Resources(threads)) as source,
     ):
         terms = {name: _needed(source, name, text) for name, text in expressions.items()}
         for name, text in (optional or {}).items():

@@ -14,6 +14,16 @@ EPOCH = datetime.date(1970, 1, 1)  # day 0
 ONE_DAY = datetime.timedelta(days=1)
 
 
+def date_of(day: int) -> datetime.date:
+    """Return the date of a day number."""
+    return EPOCH + datetime.timedelta(days=day)
+
+
+def day_of(date: datetime.date) -> int:
+    """Return the number of a day."""
+    return (date - EPOCH).days
+
+
 def midnight(date: datetime.date, zone: zoneinfo.ZoneInfo) -> float:
     """Return the epoch seconds at which a day begins."""
     return datetime.datetime.combine(date, datetime.time(), zone).timestamp()
@@ -37,7 +47,7 @@ class Moment(NamedTuple):
         """Return the moment in a time zone; a day of 23 or 25 hours is one day."""
         today = datetime.datetime.fromtimestamp(ts / 1000, zone).date()
         begin, end = midnight(today, zone), midnight(today + ONE_DAY, zone)
-        return cls(ts, (today - EPOCH).days, min(max((ts / 1000 - begin) / (end - begin), 0.0), 1 - 1e-9))
+        return cls(ts, day_of(today), min(max((ts / 1000 - begin) / (end - begin), 0.0), 1 - 1e-9))
 
 
 class Clock:
@@ -62,6 +72,6 @@ class Clock:
         if not begin <= moment < end:
             today = datetime.datetime.fromtimestamp(moment / 1000, self.zone).date()
             begin, end = (int(midnight(date, self.zone) * 1000) for date in (today, today + ONE_DAY))
-            day = (today - EPOCH).days
+            day = day_of(today)
             self._known = begin, end, day
         return day

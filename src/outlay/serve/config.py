@@ -16,7 +16,7 @@ from pydantic import Field, model_validator
 
 from outlay.core.errors import OutlayError
 from outlay.core.settings import Section, Settings, impossible
-from outlay.serve.clock import EPOCH
+from outlay.serve.clock import day_of
 
 MONEY_KINDS = ("redeemed", "refund")  # kinds of outcomes that move money; they are always accepted
 Money = Annotated[float, Field(ge=0)]
@@ -81,7 +81,7 @@ class Plan(Section):
     @property
     def first(self) -> int:
         """The number of its first day."""
-        return (self.start - EPOCH).days
+        return day_of(self.start)
 
     @model_validator(mode="after")
     def _one_share_a_day(self) -> Self:

@@ -34,7 +34,7 @@ from outlay.core.errors import OutlayError
 from outlay.experiments.design import Arm as Design
 from outlay.experiments.design import Experiment, Kind
 from outlay.experiments.split import OUTSIDE, entries
-from outlay.serve.clock import EPOCH
+from outlay.serve.clock import day_of
 from outlay.serve.config import ServeConfig
 from outlay.serve.deciding.decider import (
     NOT_ELIGIBLE,
@@ -53,6 +53,7 @@ from outlay.serve.ledger.records import ID_LENGTH
 
 NAME_LENGTH = ID_LENGTH - 8  # of an arm, which notes of pacing put a word before; of a test, whose states are numbered
 CONSTANT, HOLDOUT = "constant", "holdout"  # reasons
+EXPERIMENT = "experiment"  # kind of the notes
 
 
 @dataclass(frozen=True, eq=False)
@@ -135,12 +136,12 @@ class ServedExperiment:
     @cached_property
     def first(self) -> int:
         """Day number of its day 0."""
-        return (self.experiment.meta.start - EPOCH).days
+        return day_of(self.experiment.meta.start)
 
     @cached_property
     def end(self) -> int:
         """Day number of the first day after it."""
-        return (self.experiment.end - EPOCH).days
+        return day_of(self.experiment.end)
 
     @property
     def budgets(self) -> dict[str, int]:
@@ -299,9 +300,6 @@ def _of_bundle(
     return ServedArm(arm.name, arm.kind, budget, own, replace(own.decider, random_share=0.0), None)
 
 
-EXPERIMENT = "experiment"  # kind of the notes
-
-
 def check_experiment(ledger: Ledger, trial: ServedExperiment, day: int) -> bool:
     """Check a test against the ledger; return whether it is new there.
 
@@ -391,7 +389,7 @@ def follow_ramp(ledger: Ledger, trial: ServedExperiment) -> ServedExperiment:
 def other_live_experiments(ledger: Ledger, campaign: str, served: str | None, day: int) -> list[Experiment]:
     """Return the tests in the ledger that are not over, other than the one that is served."""
     states = _states(ledger, campaign)
-    return [live[-1] for name, live in states.items() if name != served and day < (live[-1].end - EPOCH).days]
+    return [live[-1] for name, live in states.items() if name != served and day < day_of(live[-1].end)]
 
 
 def _states(ledger: Ledger, campaign: str) -> dict[str, list[Experiment]]:

@@ -48,6 +48,10 @@ from outlay.serve.deciding.features import EncodedRow, RowEncoder, arrays, reque
 NOT_ELIGIBLE = "not_eligible"
 VALUE_LIMIT = "value_limit"
 SAME_ACTION = 1e-6  # relative difference of action values that are the same
+POLICY, RANDOM = "policy", "random"  # `arm` and `reason` of answers outside a test
+MISSING_FEATURES, MODEL_ERROR = "missing_features", "model_error"  # reasons for the fallback
+
+log = logging.getLogger("outlay.serve")
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,12 +130,6 @@ def value_refusal(limits: ValueLimits, action: float, none: float) -> str | None
         or (allowed is not None and not any(map(same, allowed)))
     )
     return VALUE_LIMIT if refused and action != none else None
-
-
-POLICY, RANDOM = "policy", "random"  # `arm` and `reason` of answers outside a test
-MISSING_FEATURES, MODEL_ERROR = "missing_features", "model_error"  # reasons for the fallback
-
-log = logging.getLogger("outlay.serve")
 
 
 class EncodedRequest(NamedTuple):

@@ -33,11 +33,14 @@ from outlay.core.errors import LogError, listed
 from outlay.core.history import History, PastRows
 from outlay.core.schema import CLIP, FIRST, MISSING, MISSING_TEXTS, UNKNOWN, Categorical, Schema
 from outlay.logs.past_days import UserPast
-from outlay.serve.clock import EPOCH
+from outlay.serve.clock import day_of
 
 IN_DICTIONARIES = 1 << 17  # values of all fields together, at most: about 30 MB
+DAYS_AGO = "days_ago"
+OLDEST = day_of(datetime.date(2000, 1, 1))  # times before are numbers of days since some other day
 Value = str | int | float | bool | None
 Features = Mapping[str, Value]
+PastDayRow = Mapping[str, int | float | None]  # as a request gives it
 
 
 class FeatureValueError(Exception):
@@ -159,10 +162,6 @@ def _number(name: str, value: Value) -> float | None:
             return None
         raise FeatureValueError(name, f"is the text {value[:40]!r}; a number or null is expected")
     return value
-
-
-DAYS_AGO = "days_ago"
-PastDayRow = Mapping[str, int | float | None]  # as a request gives it
 
 
 class PastDay(NamedTuple):
@@ -289,9 +288,6 @@ def check_past(rows: Sequence[PastDayRow], histories: Sequence[History]) -> None
         for name in columns:
             if name not in row:
                 raise PastError(f"[{i}].{name}", "is absent; give null if it is unknown.")
-
-
-OLDEST = (datetime.date(2000, 1, 1) - EPOCH).days  # times before are numbers of days since some other day
 
 
 class FirstPast:

@@ -18,9 +18,10 @@ from outlay.core.campaign import Campaign
 from outlay.core.errors import CampaignError, OutlayError
 from outlay.core.files import new_file
 from outlay.core.reserves import ROUNDING
-from outlay.logs.reading import quoted
+from outlay.logs.reading import quoted, toml_value
 from outlay.logs.source import Source
 from outlay.serve.deciding.loaded_bundle import NotedBundle
+from outlay.serve.user_days.campaign_history import money_budget
 from outlay.serve.user_days.log_row import FEATURE, FOLDER, KIND, LogLayout
 
 SOURCE = f"log/{FOLDER}=*/*.parquet"
@@ -74,7 +75,7 @@ def campaign_of(
     features = log["features"]
     for part, read in (("categorical", bundle.features.categorical), ("numeric", bundle.features.numeric)):
         features[part] = [names[FEATURE + name] for name in read if name not in summaries]
-    money = _money(content["budget"])
+    money = money_budget(content)
     money["cost"] = names["paid"]
     if log.get("segment") is not None and not _is_known(source, log["segment"]):
         del log["segment"]
@@ -101,14 +102,14 @@ def campaign_notes(file: Path, bundle: NotedBundle, as_of: datetime.date, *, edi
     """What to correct in the campaign file: `as_of` of an edited one, and outcomes that were events of a table."""
     notes, content = [], bundle.campaign
     events = content["log"].get("events", {}).get("outcomes", {})
-    lost = [name for name in events if name != _money(content["budget"])["name"]]
+    lost = [name for name in events if name != money_budget(content)["name"]]
     if lost and not edited:
         notes.append(
             f"{' and '.join(lost)} had later outcomes in a table (log.events), which the exported log does not read: "
             f"correct the expression in {file.name} to name the outcomes that the server was told."
         )
-    reserve = _money(content["budget"]).get("reserve")
-    if reserve is not None and not edited and _money(Campaign.content(file)["budget"]).get("reserve") is None:
+    reserve = money_budget(content).get("reserve")
+    if reserve is not None and not edited and money_budget(Campaign.content(file)).get("reserve") is None:
         notes.append(
             f"reserve = {json.dumps(reserve)} is not in {file.name}: the log lacks its columns, or a row with several "
             "offers cost more than one of them can. Without it, the largest cost of a row is set aside. "
@@ -164,7 +165,7 @@ def to_toml(content: Mapping[str, Any]) -> str:
 
 
 def _lines(table: Mapping[str, Any], path: tuple[str, ...]) -> list[str]:
-    lines = [f"{_key(name)} = {_value(value)}" for name, value in table.items() if not _is_table(value)]
+    lines = [f"{_key(name)} = {toml_value(value)}" for name, value in table.items() if not _is_table(value)]
     for name, value in table.items():
         if not _is_table(value):
             continue
@@ -181,16 +182,7 @@ def _is_table(value: Any) -> bool:
 
 
 def _key(name: str) -> str:
-    return name if name.replace("_", "").isalnum() and name.isascii() else _value(name)
-
-
-def _value(value: Any) -> str:
-    """Return a plain value as TOML, which is JSON except that TOML does not allow a raw DEL."""
-    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
-
-
-def _money(budgets: list[dict[str, Any]]) -> dict[str, Any]:
-    return next((budget for budget in budgets if budget.get("money")), budgets[0])
+    return name if name.replace("_", "").isalnum() and name.isascii() else toml_value(name)
 
 
 def _put(section: dict[str, Any], key: str, value: Any) -> None:

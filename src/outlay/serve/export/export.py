@@ -17,17 +17,16 @@ from pathlib import Path
 from typing import Any
 
 from outlay.core.errors import OutlayError
-from outlay.core.progress import Counter, Progress, counted, silent, within
+from outlay.core.progress import Progress, counted, silent, within
 from outlay.logs.reading import literal
-from outlay.logs.source import Source, open_source
-from outlay.serve.clock import Clock
+from outlay.logs.source import Resources, Source, open_source
+from outlay.serve.clock import Clock, date_of
 from outlay.serve.export.campaign import FILE, SOURCE, campaign_notes, campaign_of, check_expressions, write_campaign
 from outlay.serve.export.folder import (
     MEMORY,
     ExportedDay,
     ExportState,
     database,
-    date_of,
     days_due,
     digest,
     earlier_decisions,
@@ -133,6 +132,10 @@ class _Work:
     out: Path
     folder: Path
 
+    def decisions(self, days: Sequence[int]) -> int:
+        """Return how many the ledger has on these days."""
+        return sum(self.tallies[day].decisions for day in days)
+
 
 def export_log(
     ledger: str,
@@ -175,27 +178,18 @@ def export_log(
             state.save(out)  # marks the folder as an export
         with workplace(out) as folder:
             work = _Work(history, tallies, closed, out, folder)
-            layout, total = _first_layout(history, state), sum(tallies[day].decisions for day in days)
-            reading = counted(within(report, 0, READ), total, "reading the ledger")
-            summaries = dict(read_days(opened, history, days, closed, zone, list(layout.types), folder, reading))
-            for summary in summaries.values():
-                layout = layout.with_outcomes(summary.kinds).widened(summary.types, history.numeric)
+            layout, summaries = _read(opened, work, state, days, zone, within(report, 0, READ))
             with database(folder, threads) as source:
-                drawing = counted(within(report, READ, DRAWN), total, "propensities")
-                restarts = _propensities(source, work, state, days, drawing)
+                restarts = _propensities(source, work, state, days, within(report, READ, DRAWN))
                 if days or layout != state.layout:
                     for day in set(state.days) - set(days):
                         rewrite(source, out, day, layout)
-                writing = within(report, DRAWN, WRITTEN)
-                written = _write(source, work, layout, summaries, writing)
+                written = _write(source, work, layout, summaries, within(report, DRAWN, WRITTEN))
             state = replace(state, layout=layout, days=state.days | written)
             report(WRITTEN, "campaign file")
             state, edited = _with_campaign_file(state, work, layout, yesterday)
             state.save(out)
-    present = {kind.casefold() for summary in summaries.values() for kind in summary.kinds}
-    absent = tuple(
-        kind for kind in history.kinds if kind in layout.kinds and kind.casefold() not in present and written
-    )
+    absent = _absent(history, layout, summaries) if written else ()
     notes = campaign_notes(out / FILE, history.bundle, date_of(yesterday), edited=edited)
     return ExportResult(state, written, history.money, restarts, edited, absent, tuple(notes))
 
@@ -236,15 +230,35 @@ def _expected(history: CampaignHistory, layout: LogLayout) -> list[str]:
     return [*history.settings.outcomes, *(kind for kind in history.kinds if kind.casefold() not in taken)]
 
 
-def _propensities(source: Source, work: _Work, state: ExportState, days: Sequence[int], progress: Counter) -> Restarts:
+def _absent(history: CampaignHistory, layout: LogLayout, summaries: Mapping[int, DaySummary]) -> tuple[str, ...]:
+    """Return the columns of outcomes that the campaign uses and that none of these days has."""
+    present = {kind.casefold() for summary in summaries.values() for kind in summary.kinds}
+    return tuple(kind for kind in history.kinds if kind in layout.kinds and kind.casefold() not in present)
+
+
+def _read(
+    ledger: Ledger, work: _Work, state: ExportState, days: Sequence[int], clock: Clock, report: Progress
+) -> tuple[LogLayout, dict[int, DaySummary]]:
+    """Write the ledger's rows of each day to temporary files. Return the columns that all days need, and summaries."""
+    history, layout = work.history, _first_layout(work.history, state)
+    reading = counted(report, work.decisions(days), "reading the ledger")
+    features = list(layout.types)
+    summaries = dict(read_days(ledger, history, days, work.closed, clock, features, work.folder, reading))
+    for summary in summaries.values():
+        layout = layout.with_outcomes(summary.kinds).widened(summary.types, history.numeric)
+    return layout, summaries
+
+
+def _propensities(source: Source, work: _Work, state: ExportState, days: Sequence[int], report: Progress) -> Restarts:
     """Write the propensities of all new rows."""
     if not days:
         return Restarts(0, None)
+    drawing = counted(report, work.decisions(days), "propensities")
     files = ", ".join(literal(work.folder / str(day) / "decisions.parquet") for day in days)
     old = [day for day in state.days if day not in days and day < days[-1]]
     before = None if state.layout is None else earlier_decisions(work.out, old, state.layout)
     file = work.folder / "propensities.parquet"
-    return write_propensities(source, f"read_parquet([{files}])", before, work.history.salts, file, progress)
+    return write_propensities(source, f"read_parquet([{files}])", before, work.history.salts, file, drawing)
 
 
 def _write(
@@ -270,7 +284,7 @@ def _with_campaign_file(state: ExportState, work: _Work, layout: LogLayout, as_o
     file, history = work.out / FILE, work.history
     if state.edited(file):
         return state, True
-    with open_source(work.out / SOURCE, work.folder, memory=MEMORY) as source:
+    with open_source(work.out / SOURCE, work.folder, resources=Resources(memory=MEMORY)) as source:
         content = campaign_of(history.bundle, history.summaries, layout, source, date_of(as_of))
         state = replace(state, campaign_file=digest(write_campaign(file, content)))
         state.save(work.out)

@@ -27,13 +27,18 @@ from outlay.core.files import MANIFEST, check_replaceable, new_file, read_manife
 from outlay.core.version import __version__
 from outlay.logs.reading import literal, quoted
 from outlay.logs.source import Source
-from outlay.serve.clock import EPOCH
+from outlay.serve.clock import date_of, day_of
 from outlay.serve.ledger.caps import Tally
 from outlay.serve.user_days.log_row import DECISION, FEATURE, FOLDER, KIND, LogLayout, of_text
 
 EXPORT = "export"
 TOTALLED = ("rows", "decisions", "offers", "held", "paid", "late", "excess")
 MEMORY = "512MB"  # limit for DuckDB; beyond it, DuckDB uses the disk
+PARTS = LOG, FURTHER = "log", "further"
+FILE = "part-0.parquet"
+ROW_GROUP, CELLS = 122_880, 8_000_000  # limits of a row group: rows, and approximately values
+Sums = tuple[int, int, int, int]
+SUMMED = ("reserved", "held", "paid")
 
 
 @dataclass(frozen=True)
@@ -102,7 +107,10 @@ class ExportState:
         layout = manifest["layout"]
         return cls(
             campaign,
-            {day_of(date): ExportedDay(**numbers) for date, numbers in manifest["days"].items()},
+            {
+                day_of(datetime.date.fromisoformat(date)): ExportedDay(**numbers)
+                for date, numbers in manifest["days"].items()
+            },
             None if layout is None else LogLayout(**layout),
             manifest["campaign_file"],
         )
@@ -130,16 +138,6 @@ class Database(Source):
     def in_words(self, error: Exception, *_: str | None) -> OutlayError:
         """Raise DuckDB's error unchanged."""
         raise error
-
-
-def date_of(day: int) -> datetime.date:
-    """Return the date of a day number."""
-    return EPOCH + datetime.timedelta(days=day)
-
-
-def day_of(date: str) -> int:
-    """Return the day number of a date such as 2026-01-05."""
-    return (datetime.date.fromisoformat(date) - EPOCH).days
 
 
 def digest(text: str) -> str:
@@ -213,7 +211,7 @@ def days_due(
                 where="--out",
                 way_out="Give another --out.",
             )
-    last = None if until is None else (until - EPOCH).days
+    last = None if until is None else day_of(until)
     requested = [day for day in sorted(tallies) if last is None or day <= last]
     due = [day for day in requested if all_days or day <= closed]
     if not due:
@@ -239,13 +237,6 @@ def days_due(
 def ledger_sums(tally: Tally) -> tuple[int, int, int, int]:
     """Return decisions, offers, minor units reserved and minor units paid."""
     return tally.decisions, tally.offers, tally.reserved, tally.settled
-
-
-PARTS = LOG, FURTHER = "log", "further"
-FILE = "part-0.parquet"
-ROW_GROUP, CELLS = 122_880, 8_000_000  # limits of a row group: rows, and approximately values
-Sums = tuple[int, int, int, int]
-SUMMED = ("reserved", "held", "paid")
 
 
 def place_of(out: Path, part: str, day: int) -> Path:

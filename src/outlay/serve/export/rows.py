@@ -19,10 +19,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from outlay.core.progress import Counter
-from outlay.serve.clock import Clock, midnight
+from outlay.serve.clock import Clock, date_of, midnight
 from outlay.serve.deciding.decider import VALUE_LIMIT, decode_draw
 from outlay.serve.deciding.features import value_text
-from outlay.serve.export.folder import date_of, ledger_sums
+from outlay.serve.export.folder import ledger_sums
 from outlay.serve.ledger.caps import Tally
 from outlay.serve.ledger.ledger import DecisionRow, Ledger, LedgerError
 from outlay.serve.ledger.money import LARGEST
@@ -32,6 +32,8 @@ from outlay.serve.user_days.log_row import allowed_of, counts_as_forced, fits_of
 
 MONEY_REASONS = (USER_LIMIT, VALUE_LIMIT, DAY_CAP, ARM_CAP, TOTAL_CAP)
 CELLS = 500_000  # values in memory at a time
+TRIES = 3  # attempts to read a day while its money changes
+DAY = 86_400_000  # milliseconds
 DECISIONS = {
     "decision_id": pa.string(),
     "request_id": pa.string(),
@@ -211,10 +213,6 @@ def _outcomes(row: DecisionRow, window_ends: int, summary: DaySummary) -> list[t
     summary.late += sum(result.status != "refused" for _, result in row.outcomes) - len(timely)
     summary.kinds |= {kind for kind, _ in timely}
     return [(row.decision_id, kind, value) for kind, value in timely]
-
-
-TRIES = 3  # attempts to read a day while its money changes
-DAY = 86_400_000  # milliseconds
 
 
 def read_days(

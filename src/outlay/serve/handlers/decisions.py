@@ -38,7 +38,6 @@ from outlay.serve.deciding.features import (
 )
 from outlay.serve.deciding.loaded_bundle import LoadedBundle
 from outlay.serve.experiment import Enrolment, ServedArm, ServedExperiment
-from outlay.serve.handlers.clusters import cluster_of, first_clusters
 from outlay.serve.handlers.commit import GroupCommit
 from outlay.serve.handlers.messages import (
     BadRequestError,
@@ -46,6 +45,7 @@ from outlay.serve.handlers.messages import (
     DecisionRequest,
     DecisionState,
     Problem,
+    cluster_text,
     time_text,
 )
 from outlay.serve.handlers.metrics import Metrics
@@ -175,7 +175,7 @@ class DecisionHandler:
         if trial is not None:
             if (column := trial.cluster) is not None:
                 pending = [
-                    each._replace(cluster=cluster_of(each.request, column, path))
+                    each._replace(cluster=cluster_text(each.request, column, path))
                     for each, path in zip(pending, paths, strict=True)
                 ]
             entries = trial.entries([each.cluster or each.encoded.user for each in pending])
@@ -208,8 +208,8 @@ class DecisionHandler:
         if not trial.is_on(day):
             return [each._replace(cluster=None) for each in group]
         given = [(each.encoded.user, each.cluster or "") for each in group]
-        campaign, moved = self._state.loaded.campaign, self._metrics.moved_clusters.inc
-        clusters = first_clusters(self._ledger, campaign, trial, given, day, moved)
+        clusters = self._past.first_clusters(self._state.loaded.campaign, given, trial.first, day)
+        self._metrics.moved_clusters.inc(sum(own != first for (_, own), first in zip(given, clusters, strict=True)))
         entries = trial.entries(clusters)
         return [
             each if each.cluster == cluster else _entered(each._replace(cluster=cluster), entry, "$")

@@ -1,6 +1,6 @@
 """Types of requests and answers, decoded and validated strictly in one pass.
 
-Unknown fields and wrong types are errors that name the field (`http/decoding.py`). A body is one message or a list:
+Unknown fields and wrong types are errors that name the field (`http/routes.py`). A body is one message or a list:
 `{"request_id": …}` or `{"requests": [ … ]}`.
 """
 
@@ -11,6 +11,7 @@ from typing import Annotated, Literal
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
+from outlay.serve.deciding.features import value_text
 from outlay.serve.ledger.records import ID_LENGTH, LARGEST_VALUE, TIME_LENGTH
 
 PAST_DAYS = 365  # the most that [log.history] may look back
@@ -216,3 +217,28 @@ def time_text(time: RequestTime) -> str | None:
     if isinstance(time, float):
         return repr(time)
     return None if time is None else str(time)
+
+
+def cluster_text(request: DecisionRequest, column: str, path: str) -> str:
+    """Return the cluster that a request gives, as canonical text: `cluster`, or the feature that it is.
+
+    Args:
+        request: as received.
+        column: by which the test draws its arms.
+        path: of the request in the body, for errors.
+
+    Raises:
+        BadRequestError: 422 if the request gives none, or two.
+    """
+    stated = None if request.cluster is UNSET else value_text(request.cluster)
+    feature = value_text(request.features.get(column))
+    found = feature if stated is None else stated
+    if found is not None and feature in (None, found):
+        return found
+    error, way_out = f"is {stated!r}, and the feature {column!r} is {feature!r}.", "Give the same in both."
+    if found is None:
+        error = f"is absent, and the test draws its arms by {column}."
+        way_out = "Give the user's cluster, as outlay experiment assign reads it."
+        if column in request.features:
+            way_out += f" The feature {column!r} would do, but is missing."
+    raise BadRequestError(422, Problem(error=error, where=f"{path}.cluster", way_out=way_out))

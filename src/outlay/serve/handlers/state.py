@@ -23,7 +23,7 @@ from outlay.serve.experiment import ServedArm, ServedExperiment, follow_ramp
 from outlay.serve.ledger.caps import CampaignConfig
 from outlay.serve.ledger.ledger import Ledger, LedgerError
 from outlay.serve.pacing.budgets import arm_budget, outside_budget
-from outlay.serve.pacing.pacer import Pacer
+from outlay.serve.pacing.pacing import Pacer
 from outlay.serve.shared_settings import differences
 from outlay.serve.user_days.campaign_history import declared_outcome_kinds
 

@@ -15,6 +15,8 @@ from msgspec import Struct
 from outlay.serve.ledger.money import LARGEST
 
 ID_LENGTH = 256  # maximum characters of an id, a name or a kind: PostgreSQL can index 2,704 bytes
+LARGEST_VALUE = 2.0**63  # of an outcome that is not money: sums of any number of them are finite
+TIME_LENGTH = 64  # maximum characters of a request's own time
 
 
 def new_decision_id(ts: int) -> str:
@@ -48,9 +50,6 @@ DAY_CAP = "day_cap"
 ARM_CAP = "arm_cap"
 TOTAL_CAP = "total_cap"
 EXPIRED = "expired"  # the reason in the answer to a retry that comes too late
-
-LARGEST_VALUE = 2.0**63  # of an outcome that is not money: sums of any number of them are finite
-TIME_LENGTH = 64  # maximum characters of a request's own time
 
 
 class DecisionFields(Struct, frozen=True, kw_only=True):

@@ -35,6 +35,7 @@ UNSPENT = 0.01  # of the budget that may be left when the plan is over
 AHEAD = 2.0  # the most that a day may get, in multiples of its share
 MORE = 1.15  # margin on what is held: forecasts are never exact, and the cap should not have to refuse
 HALVINGS = 12  # of the interval that contains x
+PACE = "pace"  # kind of the notes; for an arm, its name follows
 
 
 @dataclass(frozen=True)
@@ -111,9 +112,6 @@ def money_by_day(
         middle = (low + high) / 2
         low, high = (low, middle) if sum(walk(middle)) >= wanted else (middle, high)
     return walk(high)
-
-
-PACE = "pace"  # kind of the notes; for an arm, its name follows
 
 
 class BudgetState(NamedTuple):

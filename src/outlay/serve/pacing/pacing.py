@@ -12,13 +12,16 @@ maximise. The anchor is where the path of a day begins: midnight, the moment whe
 pause, or when a cap is changed. What was missed before the anchor is not made up for at once: it is part of what is
 left, and is spread over all remaining days by their shares (`pacing/budgets.py`).
 
-    forecast = Forecast(setting, budget, now, traffic)     what is known at a moment
-    snapshot = forecast.snapshot(anchor)                   planned and actual spend of the day
-    forecast.per_decision(snapshot)                        what the weights of an episode may cost
+A state is a value that holds everything the next one needs: `begin` and `correct` are pure. Outside the plan, and on
+days without money, the cheapest policy serves at the highest price.
 
-A state is a value that holds everything the next one needs. It is written to the ledger, and the first one under a key
-is kept, so that all servers do the same (`pacing/pacer.py`). Outside the plan, and on days without money, the cheapest
-policy serves at the highest price. Pure.
+States are notes in the ledger, and all servers serve what is stored there:
+
+    decider = pacer.decider(base, episode, now)     the decider of this episode; reads the ledger only when one begins
+    pacer.tend(base, episode, now)                  every second, in the background: corrects the price when it is time
+
+The first server to write the next state wins; all others find it under its key and adopt it. So any number of servers
+follow one state, and every decision is made with weights and a price that the ledger knows.
 
 Source: ours. Steering the spend along a path in small steps is from Agarwal et al. (2014), *Budget pacing for targeted
 online advertisements*; here a price is steered, so that every decision keeps a known probability.
@@ -27,171 +30,23 @@ online advertisements*; here a price is steered, so that every decision keeps a 
 from __future__ import annotations
 
 import math
+import threading
 from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import replace as changed
+from importlib import import_module
 
+import msgspec
 import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
 from outlay.serve.clock import Moment
-from outlay.serve.pacing.budgets import BudgetState, Schedule, money_by_day
-from outlay.serve.pacing.forecast import TrafficHistory, cost_factor, progress, redemption, spend, traffic_rate
+from outlay.serve.config import ServeConfig
+from outlay.serve.deciding.decider import Decider
+from outlay.serve.ledger.ledger import Ledger, Note
+from outlay.serve.pacing.budgets import BudgetState, PacedBudget
+from outlay.serve.pacing.forecast import Forecast, PacingSetup, PathAnchor, Snapshot, TrafficHistory
 from outlay.serve.pacing.mixing import PolicyPool, Vector
-
-
-@dataclass(frozen=True)
-class PacingSetup:
-    """What does not change while pacing runs.
-
-    Attributes:
-        schedule: the plan.
-        policies: the bundle's.
-        expiry_days: days until a reservation is released.
-        episode_days: days of an episode; None: the whole campaign.
-    """
-
-    schedule: Schedule
-    policies: PolicyPool
-    expiry_days: float
-    episode_days: int | None
-
-    @property
-    def minutes(self) -> float:
-        """Minutes between two corrections."""
-        return self.schedule.plan.correct_minutes
-
-
-class PathAnchor(Struct, frozen=True):
-    """Where the planned path of a day's spend begins.
-
-    Attributes:
-        day: its number.
-        progress: the part of its decisions that had come.
-        spent: what they cost, minor units.
-        total: the cap that the path was planned for.
-    """
-
-    day: int
-    progress: float
-    spent: float
-    total: int
-
-
-class Snapshot(Struct, frozen=True, kw_only=True):
-    """What was known when a state was created. Money is in minor units.
-
-    Attributes:
-        redeemed: q, the share of what is granted that is settled in the end.
-        factor: κ, actual over predicted cost of decisions at price 1.
-        response: β, actual over predicted effect of a price.
-        forecast: decisions per unit of share; None if too little was counted.
-        left: money not spent so far, nor expected to be spent by decisions already made.
-        day_money: what the day may cost, scaled to a whole day at the rate from the anchor on.
-        spent: since the anchor.
-        planned: since the anchor.
-    """
-
-    redeemed: float
-    factor: float
-    response: float
-    forecast: float | None
-    left: float
-    day_money: float
-    spent: float
-    planned: float
-
-
-@dataclass(frozen=True)
-class Forecast:
-    """What can be predicted at a moment.
-
-    Attributes:
-        setting: what does not change.
-        budget: the money, as the ledger counts it now.
-        now: the moment.
-        traffic: the decisions so far.
-    """
-
-    setting: PacingSetup
-    budget: BudgetState
-    now: Moment
-    traffic: TrafficHistory
-
-    @cached_property
-    def redeemed(self) -> float:
-        """q; until the reservations of the first day have expired, the policies' measurements suggest it."""
-        days, seen = self.budget.days, self.traffic.seen
-        # If only a part of the day was counted, use that part of what it granted.
-        granted = sum(days[d].granted * seen[d].decisions / max(days[d].decisions, 1) for d in seen if d in days)
-        promised = sum(day.priced for day in seen.values())
-        believed = min(promised / granted, 1.0) if granted > 0 and promised > 0 else 1.0
-        return redemption(days, self.now.day, self.setting.expiry_days, believed)
-
-    @cached_property
-    def costs(self) -> dict[int, float]:
-        """Day → final cost of its decisions."""
-        return {day: spend(tally, self.redeemed) for day, tally in self.budget.days.items()}
-
-    @property
-    def done(self) -> float:
-        """The part of the day's decisions that has come so far."""
-        return progress(self.traffic.course, self.now.part)
-
-    @property
-    def today(self) -> float:
-        """Final cost of today's decisions so far."""
-        return self.costs.get(self.now.day, 0.0)
-
-    def snapshot(self, anchor: PathAnchor) -> Snapshot:
-        """Compare the spend with the planned path from the anchor."""
-        factor, response = cost_factor(self.traffic.seen, self.budget.days, self.costs)
-        at_anchor = self.budget.total - sum(self.costs.values()) + self.today - anchor.spent
-        money = self._money(anchor.progress, at_anchor)
-        day_money = money[0] / (1 - anchor.progress) if money else 0.0
-        spent = self.today - anchor.spent
-        return Snapshot(
-            redeemed=self.redeemed,
-            factor=factor,
-            response=response,
-            forecast=traffic_rate(self.traffic.seen, self.setting.schedule.shares),
-            left=at_anchor - spent,
-            day_money=day_money,
-            spent=spent,
-            planned=day_money * max(self.done - anchor.progress, 0.0),
-        )
-
-    def per_decision(self, snapshot: Snapshot) -> float | None:
-        """Return minor units per decision for the rest of the episode; None if the traffic is not known."""
-        days = self.setting.episode_days
-        count = None if days is None else days - (self.now.day - self.setting.schedule.plan.first) % days
-        money = sum(self._money(self.done, snapshot.left)[:count])
-        if money <= 0:
-            return 0.0
-        shares = sum(self.setting.schedule.rest(self.now.day, self.done)[:count])
-        return None if snapshot.forecast is None else money / (snapshot.forecast * shares)
-
-    def _money(self, done: float, left: float) -> list[float]:
-        """Return money for the rest of today and for each later day of the plan; empty once nothing is planned."""
-        shares, expiry, days = (
-            self.setting.schedule.rest(self.now.day, done),
-            self.setting.expiry_days,
-            self.budget.days,
-        )
-        if sum(shares) <= 0:
-            return []
-        earlier = range(self.now.day - 1, self.now.day - 1 - math.ceil(expiry), -1)
-        held = [days[d].settled + days[d].reserved - self.costs[d] if d in days else 0.0 for d in earlier]
-        return money_by_day(
-            left,
-            shares,
-            budget=self.budget.total,
-            redeemed=self.redeemed,
-            expiry_days=expiry,
-            held=held,
-            day_cap=self.budget.day_cap,
-        )
-
 
 BAND = 0.02  # of a day's money
 GAIN = 4.0  # of the log of spend, per day's money of error
@@ -318,3 +173,119 @@ def _anchor(forecast: Forecast, *, early: bool) -> PathAnchor:
 
 def _within(value: float, limit: float) -> float:
     return min(max(value, -limit), limit)
+
+
+_decode = msgspec.json.Decoder(PacingState).decode
+_encode = msgspec.json.Encoder().encode
+
+
+@dataclass(frozen=True)
+class _Paced:
+    """What serves in an episode; without a state it is the bundle itself."""
+
+    base: Decider
+    episode: str
+    setting: PacingSetup
+    state: PacingState | None
+    decider: Decider
+
+    @property
+    def campaign(self) -> str:
+        return self.base.pool.bundle.manifest.name
+
+    @property
+    def prefix(self) -> str:
+        """The prefix of the notes' keys: another bundle has another pool, so it has states of its own."""
+        return f"{self.episode}/{self.base.pool.bundle.id}/"
+
+    def at(self, state: PacingState) -> _Paced:
+        weights = weights_of(state, len(self.setting.policies.own))
+        return changed(self, state=state, decider=changed(self.base, weights=weights, price=state.price))
+
+
+class Pacer:
+    """Follows the plan of one of a campaign's budgets."""
+
+    def __init__(self, ledger: Ledger, config: ServeConfig, budget: PacedBudget) -> None:
+        self._ledger = ledger
+        self._config = config
+        self._budget = budget
+        self._lock = threading.Lock()
+        self._paced: _Paced | None = None
+        import_module("outlay.ops.mixture_lp")  # takes half a second, which no decision should wait for
+
+    def decider(self, base: Decider, episode: str, now: int) -> Decider:
+        """Return the bundle's decider with the weights and the price of this episode.
+
+        Args:
+            base: the decider with the bundle's own weights.
+            episode: of the decisions.
+            now: epoch ms.
+
+        Raises:
+            LedgerError: if the episode is new here and the ledger cannot be reached.
+        """
+        paced = self._paced
+        if paced is None or paced.base is not base or paced.episode != episode:
+            with self._lock:
+                paced = self._entered(base, episode, now)
+        return paced.decider
+
+    def tend(self, base: Decider, episode: str, now: int) -> PacingState | None:
+        """Correct the price if it is time. Return the current state; None while the budget has no cap.
+
+        Raises:
+            LedgerError: if the ledger cannot be reached; the previous state then stays in service.
+        """
+        with self._lock:
+            paced = self._entered(base, episode, now)
+            state = paced.state
+            if state is not None and now - state.traffic.ts >= paced.setting.minutes * 60_000:
+                totals = self._ledger.totals(paced.campaign)
+                moment = Moment.of(now, self._config.zone)
+                budget = self._budget.budget(totals, moment.day)
+                if budget is not None and not totals.paused:
+                    self._paced = paced = self._stands(paced, correct(paced.setting, budget, moment, state))
+            return paced.state
+
+    def _entered(self, base: Decider, episode: str, now: int) -> _Paced:
+        """Return what serves in this episode: the state in the ledger, or a first state written here."""
+        paced = self._paced
+        if paced is None or paced.base is not base or paced.episode != episode:
+            paced = _Paced(base, episode, self._setting(base), None, base)
+        if paced.state is None:
+            notes = self._ledger.notes(paced.campaign, self._budget.kind)
+            moment = Moment.of(now, self._config.zone)
+            if (last := _last(notes, paced.prefix)) is not None:
+                paced = paced.at(last)
+            elif (budget := self._budget.budget(self._ledger.totals(paced.campaign), moment.day)) is not None:
+                paced = self._stands(paced, begin(paced.setting, budget, moment, _last(notes, "")))
+            self._paced = paced
+        return paced
+
+    def _stands(self, paced: _Paced, state: PacingState) -> _Paced:
+        """Write a state to the ledger. If another server was first, adopt the latest state that it wrote."""
+        note = Note(
+            kind=self._budget.kind,
+            key=f"{paced.prefix}{state.step:06d}",
+            ts=state.traffic.ts,
+            content=_encode(state).decode(),
+        )
+        if self._ledger.note(paced.campaign, note).content != note.content:
+            last = _last(self._ledger.notes(paced.campaign, self._budget.kind), paced.prefix)
+            assert last is not None
+            state = last
+        return paced.at(state)
+
+    def _setting(self, base: Decider) -> PacingSetup:
+        return PacingSetup(
+            schedule=self._budget.schedule,
+            policies=PolicyPool.of(base.pool, self._config.minor),
+            expiry_days=self._config.expiry_hours / 24,
+            episode_days=self._config.episode.days,
+        )
+
+
+def _last(notes: list[Note], prefix: str) -> PacingState | None:
+    """Return the latest state under keys with this prefix."""
+    return next((_decode(note.content) for note in reversed(notes) if note.key.startswith(prefix)), None)

@@ -52,6 +52,12 @@ def declared_outcome_kinds(ledger: Ledger, campaign: str, named: Iterable[str]) 
     return tuple(_unique(kinds))
 
 
+def money_budget(campaign: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the budget that the ledger pays, of the content of a campaign file."""
+    budgets: list[dict[str, Any]] = campaign["budget"]
+    return next((budget for budget in budgets if budget.get("money")), budgets[0])
+
+
 def campaign_outcome_kinds(campaign: Mapping[str, Any]) -> list[str]:
     """Return the kinds that a campaign's reward, end and costs are made of, in the order in which they are found.
 
@@ -61,7 +67,7 @@ def campaign_outcome_kinds(campaign: Mapping[str, Any]) -> list[str]:
     import duckdb  # not before it is needed: the server's garbage collector leaves alone what was loaded at its start
 
     log, budgets = campaign["log"], campaign["budget"]
-    money = next((budget for budget in budgets if budget.get("money")), budgets[0])  # the one that the ledger pays
+    money = money_budget(campaign)
     features = log["features"]
     known = [*features.get("categorical", ()), *features.get("numeric", ()), *(log.get(role) for role in ROLES)]
     wanted = [log["reward"], log.get("terminal"), *(each["cost"] for each in budgets if each is not money)]

@@ -1,7 +1,8 @@
-"""The past of users as the ledger knows it, for the policies that look at it.
+"""The past of users as the ledger knows it, for policies that look at it and tests that draw their arms by cluster.
 
     past = LedgerPast(ledger, config, clock)
-    past.of(loaded, users, day)           for each user, the days that the bundle looks back at
+    past.of(loaded, summaries, users, day)               for each user, the days that the bundle looks back at
+    past.first_clusters(campaign, given, first, day)     for each user, the cluster of the first decision in a test
 
 A user's days are the rows that an export would have for them (`user_days/log_row.py`), with what is known by now: an
 outcome that arrives later counts from then on. `DayValues` gives a day's action, reward, costs and features as numbers.
@@ -12,7 +13,6 @@ alike. The cost of money is what was paid.
 
 from __future__ import annotations
 
-import datetime
 import json
 import logging
 import math
@@ -26,8 +26,9 @@ import duckdb
 import pyarrow as pa
 
 from outlay.logs.source import lock
-from outlay.serve.clock import EPOCH, Clock
+from outlay.serve.clock import Clock, date_of
 from outlay.serve.config import ServeConfig
+from outlay.serve.deciding.decider import decode_draw
 from outlay.serve.deciding.features import PastDay, Summaries, value_text
 from outlay.serve.deciding.loaded_bundle import LoadedBundle
 from outlay.serve.ledger.ledger import DecisionRow, Ledger, LedgerError
@@ -36,6 +37,7 @@ from outlay.serve.user_days.campaign_history import (
     PossibleActions,
     campaign_outcome_kinds,
     expression_columns,
+    money_budget,
 )
 from outlay.serve.user_days.log_row import FEATURE, KIND, LogLayout, outcomes_in_time, row_of_day, window_end
 
@@ -131,10 +133,8 @@ class DayValues:
 
 def _expressions(campaign: Mapping[str, Any], columns: Sequence[str]) -> list[str]:
     """Return the SQL of each column of a history over the exported log."""
-    budgets = campaign["budget"]
-    money = next((budget for budget in budgets if budget.get("money")), budgets[0])
     texts = {"action": campaign["log"]["action"], "reward": campaign["log"]["reward"]}
-    texts |= {budget["name"]: budget["cost"] for budget in budgets} | {money["name"]: _PAID}
+    texts |= {budget["name"]: budget["cost"] for budget in campaign["budget"]} | {money_budget(campaign)["name"]: _PAID}
     return [_ACTION if column == "action" else texts.get(column, column) for column in columns]
 
 
@@ -171,7 +171,7 @@ def _getter(role: str, numeric: Sequence[str]) -> Getter | None:
             return lambda day: _plain_number(json.loads(day.row.features).get(name), None)
         return lambda day: json.loads(day.row.features).get(name)
     if role == "time":
-        return lambda day: EPOCH + datetime.timedelta(day.row.day)
+        return lambda day: date_of(day.row.day)
     if role in ("user", "action", *OF_DECISION):
         return lambda day: getattr(day.row, role)
     return (lambda _day: None) if role == "paid" else None
@@ -240,6 +240,28 @@ class LedgerPast:
             for user in earlier:
                 found[user][first - 1] = PastDay(first - 1, [0.0] * len(history.columns))
         return [list(found[user].values()) for user in users]
+
+    def first_clusters(self, campaign: str, given: Sequence[tuple[str, str]], first: int, day: int) -> list[str]:
+        """Return the cluster of each user in a test that draws its arms by cluster: that of the first decision in it.
+
+        Its arm holds for the whole test, whatever later requests say, so that no user is in two arms and no cluster in
+        the log has users of two.
+
+        Args:
+            campaign: that pays.
+            given: users and the clusters that their requests give, in order.
+            first: day number of the test's first day.
+            day: number of today.
+
+        Raises:
+            LedgerError: if the ledger cannot be read.
+        """
+        rows, _ = self._ledger.past(campaign, {user for user, _ in given}, first, day + 1)
+        known: dict[str, str] = {}
+        for row in rows:
+            if row.user not in known and (cluster := decode_draw(row.members).cluster) is not None:
+                known[row.user] = cluster
+        return [known.setdefault(user, cluster) for user, cluster in given]
 
     def _user_day(self, decisions: Sequence[DecisionRow], campaign: str, wait_days: int) -> UserDay:
         row = decisions[0] if len(decisions) == 1 else row_of_day(decisions, lambda *at: self._terms(campaign, *at))

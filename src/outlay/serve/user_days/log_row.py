@@ -19,7 +19,7 @@ from typing import Any
 
 from outlay.core.errors import OutlayError
 from outlay.logs.reading import literal, quoted
-from outlay.serve.clock import EPOCH, ONE_DAY, Clock, midnight
+from outlay.serve.clock import Clock, date_of, midnight
 from outlay.serve.deciding.decider import DrawRecord, decode_draw
 from outlay.serve.ledger.ledger import DecisionRow
 from outlay.serve.ledger.records import LARGEST_VALUE
@@ -200,7 +200,7 @@ Terms = Callable[[str, int], PossibleActions]  # the possible actions of a bundl
 
 def window_end(day: int, wait_days: int, clock: Clock) -> int:
     """Return the epoch ms at which the wait window of a day number ends."""
-    return int(midnight(EPOCH + (day + wait_days + 1) * ONE_DAY, clock.zone) * 1000)
+    return int(midnight(date_of(day + wait_days + 1), clock.zone) * 1000)
 
 
 def outcomes_in_time(row: DecisionRow, window_ends: int) -> Iterator[tuple[str, float]]:

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from outlay.ops.hashing import rendezvous, uniform
-from outlay.serve.export.paths import PathProbabilities, Phase, Steps, draw_law, laws_of, path_probabilities
+from outlay.serve.export.propensities import PathProbabilities, Phase, Steps, draw_law, laws_of, path_probabilities
 
 WEIGHTS = (0.5, 0.3, 0.2)
 SALTS = ("a", "b", "c")
