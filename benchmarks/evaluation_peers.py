@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from outlay.comparing.true_values import Truth
 from outlay.core.campaign import Campaign
 from outlay.core.transitions import CERTIFY
 from outlay.estimators import doubly_robust, fitted, importance, marginalised
@@ -29,7 +30,6 @@ from outlay.estimators.panel import Panel
 from outlay.jobs.prepare import prepare
 from outlay.jobs.simulate import simulate
 from outlay.ops.tabular import policy_iteration
-from outlay.simulators.truth import Truth
 from peers_environment import SCOPE_RL, THREADS, ask, peer_python
 from results import OUT, keep
 

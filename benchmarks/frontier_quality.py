@@ -38,6 +38,7 @@ import outlay
 from charts import captured
 from myopic import constant_points, one_day_points
 from outlay.choosing.choose import Selection
+from outlay.comparing.true_values import Truth
 from outlay.core.campaign import Campaign
 from outlay.core.cmdp import TabularCMDP
 from outlay.core.progress import silent
@@ -45,7 +46,6 @@ from outlay.core.transitions import Transitions
 from outlay.estimators.frontier import Points
 from outlay.ops.mixture_lp import solve_mixture, value_at
 from outlay.ops.tabular import constrained_optimum, measure
-from outlay.simulators.truth import Truth
 from outlay.training import every_budget as train_frontier
 from outlay.training import log_game, two_stage
 from results import keep

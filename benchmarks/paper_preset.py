@@ -27,11 +27,11 @@ import numpy as np
 import outlay
 from myopic import constant_points
 from outlay.bundles.read import load_bundle
+from outlay.comparing.true_values import Truth
 from outlay.core.campaign import Campaign
 from outlay.core.transitions import Transitions
 from outlay.ops.mixture_lp import value_at
 from outlay.ops.tabular import constrained_optimum, measure
-from outlay.simulators.truth import Truth
 
 OUT = Path(__file__).parent / "out" / "paper_preset.json"
 LOGS, LIMIT = (0, 5, 41, 7), 2.2

@@ -17,7 +17,7 @@ import pytest
 
 import outlay
 from outlay.cluster.networks import NetworkSpec, share_of, train_networks
-from outlay.cluster.shards import on_cluster
+from outlay.cluster.ray_cluster import on_cluster
 from outlay.core.errors import LogError, LostWorkerError, OutlayError
 from outlay.core.files import kind_of
 from outlay.core.progress import silent

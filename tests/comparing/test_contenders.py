@@ -8,8 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from outlay.comparing.contenders import Contender, Learning, RuleGroup
-from outlay.comparing.planned import COMPARED_RULES, PlannedTraining, planned
+from outlay.comparing.contenders import COMPARED_RULES, Contender, Learning, PlannedTraining, RuleGroup, planned
 from outlay.comparing.results import RE_SOLVED
 from outlay.core.arrays import read_network
 from outlay.core.progress import silent

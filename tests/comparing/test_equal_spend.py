@@ -11,16 +11,15 @@ from numpy.typing import NDArray
 
 from outlay.bundles.decide import Bundle
 from outlay.choosing.measure import Measure
-from outlay.comparing.contenders import Contender, Learning
+from outlay.comparing import true_values as exact
+from outlay.comparing.contenders import Contender, Learning, PlannedTraining
 from outlay.comparing.equal_spend import MethodEvaluator, Score, day_costs
-from outlay.comparing.planned import PlannedTraining
 from outlay.comparing.results import MethodRow
 from outlay.comparing.true_values import TabularValues, true_values
 from outlay.core.progress import silent
 from outlay.core.transitions import CERTIFY, Transitions
 from outlay.estimators.fitted import Fitted
 from outlay.response.model import Kind
-from outlay.simulators import truth as exact
 
 MOST = 1.4  # yuan on day one
 

@@ -9,11 +9,10 @@ import numpy as np
 import pytest
 
 from outlay.choosing.measure import Measure
+from outlay.comparing.contenders import PlannedTraining
 from outlay.comparing.equal_spend import MethodValues
-from outlay.comparing.means import mean_row
-from outlay.comparing.planned import PlannedTraining
 from outlay.comparing.results import MethodRow
-from outlay.comparing.seeds import SeedOutcome, Seeds
+from outlay.comparing.seeds import SeedOutcome, Seeds, mean_row
 from outlay.core.transitions import CERTIFY, Transitions
 from outlay.estimators.clusters import Clusters, by_cluster
 

@@ -64,6 +64,8 @@ def test_all_findings_are_listed_and_counted(tmp_path: Path) -> None:
     assert errors.count("log.propensity") == 3
     assert {"log.reward", "log.user, log.time", "log.actions"} <= set(errors)
     assert "log.features, empty" in where(report, "warning")
+    empty = next(each for each in report.to_dict()["findings"] if each["name"] == "empty")
+    assert (empty["key"], empty["where"], empty["count"]) == ("log.features", "log.features, empty", 120)
     counts = {f.where: f.count for f in report.findings if f.level == "error"}
     assert counts["log.reward"] == 2
     assert counts["log.actions"] == 1

@@ -13,8 +13,7 @@ from typer.testing import CliRunner, Result
 
 import outlay
 from outlay.cli.main import app
-from outlay.comparing.contenders import Learning
-from outlay.comparing.planned import planned
+from outlay.comparing.contenders import Learning, planned
 from outlay.comparing.results import Comparison
 from outlay.core.campaign import BudgetLimit
 from outlay.core.errors import FolderError, OutlayError

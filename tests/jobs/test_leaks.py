@@ -94,9 +94,9 @@ def told(
 
 def blocked(report: CheckReport) -> dict[str, str]:
     return {
-        f.where.removeprefix("log.features, "): f.message
+        f.name: f.message
         for f in report.findings
-        if f.level == "error" and f.where.startswith("log.features, ")
+        if f.level == "error" and f.key == "log.features" and f.name is not None
     }
 
 

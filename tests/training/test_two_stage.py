@@ -14,12 +14,12 @@ import outlay
 from conftest import Habit
 from myopic import one_day_points
 from outlay.choosing.run import Run
+from outlay.comparing.true_values import Truth, mixed
 from outlay.core.errors import InfeasibleError, OutlayError
 from outlay.core.transitions import Transitions
 from outlay.jobs.allocate import allocate_users
 from outlay.jobs.report import report
 from outlay.ops.mixture_lp import value_at
-from outlay.simulators.truth import Truth, mixed
 from outlay.training.two_stage import prices
 
 

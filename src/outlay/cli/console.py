@@ -22,6 +22,16 @@ from outlay.core.wording import number
 if TYPE_CHECKING:  # the import takes long, and --help does without it
     from outlay.pages.tables import Table
 
+RunFolder = Annotated[Path, typer.Argument(metavar="RUN", help="A folder that outlay train wrote.")]
+BundleFolder = Annotated[Path, typer.Argument(metavar="BUNDLE", help="A bundle's folder (RUN/bundle).")]
+CampaignFile = Annotated[Path, typer.Argument(metavar="CAMPAIGN", help="The campaign.toml.")]
+PastDays = Annotated[
+    Path | None, typer.Option(help="Log or DATA folder with the users' past days, if the policy looks at them.")
+]
+TableFile = Annotated[Path, typer.Option("--out", help="Where to write: .parquet or .csv.")]
+Confidence = Annotated[float | None, typer.Option(help="Of intervals and the certificate, e.g. 0.95.")]
+Seed = Annotated[int, typer.Option(min=0, help="Seed of everything random.")]
+Resume = Annotated[bool, typer.Option("--resume", help="Go on where the same command was cut off.")]
 Json = Annotated[bool, typer.Option("--json", help="One JSON document on stdout; all else goes to stderr.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress and no tables; errors still show.")]
 Threads = Annotated[int | None, typer.Option("--threads", min=1, help="Processors to use. Default: all.")]

@@ -11,7 +11,19 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from outlay.cli.console import Json, Quiet, Threads, print_json, progress, say, show, table, use_threads, warn
+from outlay.cli.console import (
+    Json,
+    Quiet,
+    TableFile,
+    Threads,
+    print_json,
+    progress,
+    say,
+    show,
+    table,
+    use_threads,
+    warn,
+)
 from outlay.core.errors import OutlayError
 from outlay.core.wording import change, exact, number, percent, plain
 
@@ -32,39 +44,77 @@ ARM = "Give e.g. --arm new,bundle=run/bundle,share=0.5,budget=20000"
 RAMP = "Give e.g. --ramp 0:0.01,2:0.1,4:1 (day:coverage)"
 
 
+Arms = Annotated[
+    list[str],
+    typer.Option(
+        metavar="ARM",
+        help="NAME,bundle=DIR or action=VALUE or random or holdout,share=S,budget=MONEY. The first is the control.",
+    ),
+]
+Guardrails = Annotated[
+    list[str] | None,
+    typer.Option(metavar="METRIC", help="A metric to follow on every day. Default: cost and redemption."),
+]
+Decisions = Annotated[str | None, typer.Option(help="Days of planned decisions, e.g. 7,14. Default: the last day.")]
+Eligible = Annotated[str | None, typer.Option(help="SQL over the log: who may be in the test. Default: all.")]
+ClusterColumn = Annotated[
+    str | None, typer.Option(help="Column or SQL over the log: draw arms by it, not by user, e.g. city.")
+]
+UserCount = Annotated[
+    int | None, typer.Option(help="How many may be in the test. Default: the users in the log's last days.")
+]
+
+TestLog = Annotated[
+    Path,
+    typer.Argument(
+        metavar="LOG", help="Parquet or CSV, or a folder of Parquet files: a row per user and day, or per user."
+    ),
+]
+Columns = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="ROLE=SQL", help="A column or expression for user, day, arm, segment, eligible, cost or a metric."
+    ),
+]
+Assigned = Annotated[
+    Path | None, typer.Option(help="Parquet of user, arm and day: all of them count, with or without rows.")
+]
+Promised = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="ARM=FILE",
+        help="RUN/estimates.json of an arm, to compare what was promised with what happened. FILE alone, if one arm "
+        "gets a verdict.",
+    ),
+]
+LogCampaign = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE",
+        help="The log's campaign.toml: its [log.delays] say which days are ripe. Default: that of an exported log.",
+    ),
+]
+PageFile = Annotated[
+    Path | None, typer.Option(metavar="FILE.html", help="Write the page of the test, one self-contained file.")
+]
+
+
 def plan(
     log: Annotated[Path, typer.Option(help="A campaign.toml with a past log of the users to be tested.")],
-    arm: Annotated[
-        list[str],
-        typer.Option(
-            metavar="ARM",
-            help="NAME,bundle=DIR or action=VALUE or random or holdout,share=S,budget=MONEY. The first is the control.",
-        ),
-    ],
+    arm: Arms,
     start: Annotated[str, typer.Option(help="Date of day 0, e.g. 2026-03-02.")],
     days: Annotated[int, typer.Option(help="Length of the test, in whole weeks.")] = 14,
     ramp: Annotated[str, typer.Option(help="DAY:COVERAGE, …: the part of every arm's share from a day on.")] = "0:1",
     name: Annotated[str | None, typer.Option(help="Name of the test. Default: campaign and start.")] = None,
     salt: Annotated[str | None, typer.Option(help="Salt of the draw of arms. Default: the name.")] = None,
     metric: Annotated[str | None, typer.Option(help="The verdict's metric. Default: the campaign's reward.")] = None,
-    guardrail: Annotated[
-        list[str] | None,
-        typer.Option(metavar="METRIC", help="A metric to follow on every day. Default: cost and redemption."),
-    ] = None,
-    decisions: Annotated[
-        str | None, typer.Option(help="Days of planned decisions, e.g. 7,14. Default: the last day.")
-    ] = None,
+    guardrail: Guardrails = None,
+    decisions: Decisions = None,
     confidence: Annotated[float, typer.Option(help="Confidence of intervals and of the verdict.")] = 0.95,
     power: Annotated[float, typer.Option(help="Probability of detecting the smallest detectable effect.")] = 0.8,
-    eligible: Annotated[
-        str | None, typer.Option(help="SQL over the log: who may be in the test. Default: all.")
-    ] = None,
-    cluster: Annotated[
-        str | None, typer.Option(help="Column or SQL over the log: draw arms by it, not by user, e.g. city.")
-    ] = None,
-    users: Annotated[
-        int | None, typer.Option(help="How many may be in the test. Default: the users in the log's last days.")
-    ] = None,
+    eligible: Eligible = None,
+    cluster: ClusterColumn = None,
+    users: UserCount = None,
     lift: Annotated[float | None, typer.Option(help="A relative effect of interest, e.g. 0.006.")] = None,
     out: Annotated[Path, typer.Option("--out", help="Where to write.")] = Path("experiment.toml"),
     as_json: Json = False,
@@ -114,7 +164,7 @@ def assign(
     experiment: Annotated[Path, typer.Argument(metavar="EXPERIMENT", help="The experiment.toml.")],
     users: Annotated[Path, typer.Option(help="Parquet or CSV with a column of users, for example a log.")],
     day: Annotated[int, typer.Option(help="Day of the test; 0 is its start.")],
-    out: Annotated[Path, typer.Option("--out", help="Where to write: .parquet or .csv.")],
+    out: TableFile,
     user: Annotated[str, typer.Option(help="Name of the column of users.")] = "user",
     as_json: Json = False,
     quiet: Quiet = False,
@@ -139,42 +189,14 @@ def assign(
 
 
 def analyze(
-    log: Annotated[
-        Path,
-        typer.Argument(
-            metavar="LOG", help="Parquet or CSV, or a folder of Parquet files: a row per user and day, or per user."
-        ),
-    ],
+    log: TestLog,
     experiment: Annotated[Path, typer.Option(help="The experiment.toml.")] = Path("experiment.toml"),
     day: Annotated[int | None, typer.Option(help="Look after this many days. Default: the last whole week.")] = None,
-    column: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="ROLE=SQL",
-            help="A column or expression for user, day, arm, segment, eligible, cost or a metric.",
-        ),
-    ] = None,
-    assigned: Annotated[
-        Path | None, typer.Option(help="Parquet of user, arm and day: all of them count, with or without rows.")
-    ] = None,
-    promised: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="ARM=FILE",
-            help="RUN/estimates.json of an arm, to compare what was promised with what happened. FILE alone, if one "
-            "arm gets a verdict.",
-        ),
-    ] = None,
-    campaign: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE",
-            help="The log's campaign.toml: its [log.delays] say which days are ripe. Default: that of an exported log.",
-        ),
-    ] = None,
-    report: Annotated[
-        Path | None, typer.Option(metavar="FILE.html", help="Write the page of the test, one self-contained file.")
-    ] = None,
+    column: Columns = None,
+    assigned: Assigned = None,
+    promised: Promised = None,
+    campaign: LogCampaign = None,
+    report: PageFile = None,
     as_json: Json = False,
     quiet: Quiet = False,
     threads: Threads = None,

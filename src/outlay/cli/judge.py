@@ -9,7 +9,22 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from outlay.cli.console import Json, Quiet, Threads, print_json, progress, say, show, table, use_threads, warn
+from outlay.cli.console import (
+    CampaignFile,
+    Confidence,
+    Json,
+    Quiet,
+    Resume,
+    RunFolder,
+    Threads,
+    print_json,
+    progress,
+    say,
+    show,
+    table,
+    use_threads,
+    warn,
+)
 from outlay.core.campaign import Campaign
 from outlay.core.errors import OutlayError
 from outlay.core.files import can_resume
@@ -20,8 +35,6 @@ if TYPE_CHECKING:  # the import takes long, and --help does without it
     from outlay.comparing.results import Comparison
     from outlay.evaluating.budget_curve import BudgetCurve
     from outlay.evaluating.evaluation import Evaluation
-
-RunFolder = Annotated[Path, typer.Argument(metavar="RUN", help="A folder that outlay train wrote.")]
 
 
 def evaluate(
@@ -35,7 +48,7 @@ def evaluate(
     against: Annotated[
         str | None, typer.Option(help="Compare it with another RUN or policy file too. Default: old, the log's own.")
     ] = None,
-    confidence: Annotated[float | None, typer.Option(help="Of intervals and certificate, e.g. 0.95.")] = None,
+    confidence: Confidence = None,
     learned_here: Annotated[
         bool,
         typer.Option("--learned-here", help="The policy was learned from this log: measure it on certify users alone."),
@@ -146,7 +159,7 @@ def frontier(
         Path | None,
         typer.Option(help="Write the bundle for the one --budget here, certified (all of a run are one counted look)."),
     ] = None,
-    confidence: Annotated[float | None, typer.Option(help="Of intervals and the certificate, e.g. 0.95.")] = None,
+    confidence: Confidence = None,
     as_json: Json = False,
     quiet: Quiet = False,
     threads: Threads = None,
@@ -220,7 +233,7 @@ def report(run: RunFolder, quiet: Quiet = False, threads: Threads = None) -> Non
 
 
 def compare(
-    campaign: Annotated[Path, typer.Argument(metavar="CAMPAIGN", help="campaign.toml.")],
+    campaign: CampaignFile,
     out: Annotated[Path, typer.Option("--out", help="The folder to write: table, figures, JSON.")] = Path("comparison"),
     seeds: Annotated[int, typer.Option(min=1, help="Trainings of each method.")] = 3,
     immediate: Annotated[
@@ -236,7 +249,7 @@ def compare(
         list[str] | None,
         typer.Option(help="A row to make, by name, * for any text ('frontier*'); repeat it for several. Default: all."),
     ] = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Continue an unfinished comparison.")] = False,
+    resume: Resume = False,
     as_json: Json = False,
     quiet: Quiet = False,
     threads: Threads = None,

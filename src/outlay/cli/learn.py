@@ -8,8 +8,11 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from outlay.cli.console import (
+    CampaignFile,
     Json,
     Quiet,
+    Resume,
+    Seed,
     Threads,
     keeping,
     print_json,
@@ -37,9 +40,40 @@ else:
     Method = Literal[METHODS]
     Oracle = Literal[ORACLES]
 
-CampaignFile = Annotated[Path, typer.Argument(metavar="CAMPAIGN", help="The campaign.toml.")]
-Response = Literal["deepfm", "din"]
-Preset = Literal["outlay", "paper"]
+MethodOption = Annotated[
+    Method | None,
+    typer.Option(
+        help="frontier: one training for every budget; two-stage predicts and prices instead. "
+        "Default: frontier; with --preset paper aim-greedy."
+    ),
+]
+OracleOption = Annotated[
+    Oracle,
+    typer.Option(
+        help="How best responses are learned; auto counts few states, and otherwise pools trees and orthogonal."
+    ),
+]
+ResponseOption = Annotated[
+    Literal["deepfm", "din"] | None,
+    typer.Option(help="two-stage: the response model; din reads each user's past days. Default: deepfm."),
+]
+LabelDays = Annotated[int | None, typer.Option(min=1, help="two-stage: days that its labels look ahead. Default: 1.")]
+PresetOption = Annotated[
+    Literal["outlay", "paper"] | None,
+    typer.Option(
+        help="paper: its method (aim-greedy, bcq) and schedule, the rule's own weights; no folds, no screening, no "
+        "threshold on bcq's actions. λ is stepped in raw (1−γ)·J; the paper's J is 1/(1−γ) times that."
+    ),
+]
+Folds = Annotated[
+    int | None,
+    typer.Option(min=1, help="frontier: learn this often, each time without one fold, so that all users certify."),
+]
+SeedCount = Annotated[int | None, typer.Option(min=1, help="Train so many seeds side by side, each into OUT/seed-N.")]
+Workers = Annotated[
+    int | None, typer.Option(min=1, help="frontier: processes of a Ray cluster that train networks together.")
+]
+Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace a RUN that was evaluated, estimates included.")]
 
 
 def init(
@@ -176,48 +210,17 @@ def prepare(
 def train(
     source: Annotated[Path, typer.Argument(metavar="CAMPAIGN_OR_DATA", help="campaign.toml, or a DATA folder.")],
     out: Annotated[Path, typer.Option("--out", help="The RUN folder to write.")],
-    method: Annotated[
-        Method | None,
-        typer.Option(
-            help="frontier: one training for every budget; two-stage predicts and prices instead. "
-            "Default: frontier; with --preset paper aim-greedy."
-        ),
-    ] = None,
-    oracle: Annotated[
-        Oracle,
-        typer.Option(
-            help="How best responses are learned; auto counts few states, and otherwise pools trees and orthogonal."
-        ),
-    ] = "auto",
-    response: Annotated[
-        Response | None,
-        typer.Option(help="two-stage: the response model; din reads each user's past days. Default: deepfm."),
-    ] = None,
-    label_days: Annotated[
-        int | None, typer.Option(min=1, help="two-stage: days that its labels look ahead. Default: 1.")
-    ] = None,
-    preset: Annotated[
-        Preset | None,
-        typer.Option(
-            help="paper: its method (aim-greedy, bcq) and schedule, the rule's own weights; no folds, no screening, no "
-            "threshold on bcq's actions. λ is stepped in raw (1−γ)·J; the paper's J is 1/(1−γ) times that."
-        ),
-    ] = None,
-    folds: Annotated[
-        int | None,
-        typer.Option(min=1, help="frontier: learn this often, each time without one fold, so that all users certify."),
-    ] = None,
-    seed: Annotated[int, typer.Option(min=0, help="Seed of everything random.")] = 0,
-    seeds: Annotated[
-        int | None, typer.Option(min=1, help="Train so many seeds side by side, each into OUT/seed-N.")
-    ] = None,
-    workers: Annotated[
-        int | None, typer.Option(min=1, help="frontier: processes of a Ray cluster that train networks together.")
-    ] = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Continue from the last checkpoint.")] = False,
-    overwrite: Annotated[
-        bool, typer.Option("--overwrite", help="Replace a RUN that was evaluated, estimates included.")
-    ] = False,
+    method: MethodOption = None,
+    oracle: OracleOption = "auto",
+    response: ResponseOption = None,
+    label_days: LabelDays = None,
+    preset: PresetOption = None,
+    folds: Folds = None,
+    seed: Seed = 0,
+    seeds: SeedCount = None,
+    workers: Workers = None,
+    resume: Resume = False,
+    overwrite: Overwrite = False,
     as_json: Json = False,
     quiet: Quiet = False,
     threads: Threads = None,
@@ -227,6 +230,8 @@ def train(
     Example: outlay train campaign.toml --out run --seed 1
     """
     use_threads(threads)
+    options: dict[str, Any] = {"method": method, "oracle": oracle, "response": response, "label_days": label_days}
+    options |= {"preset": preset, "folds": folds, "threads": threads}
     if seeds is not None:
         if resume or overwrite or workers is not None:
             raise OutlayError(
@@ -234,42 +239,18 @@ def train(
                 where="--seeds",
                 way_out="Leave --resume, --overwrite and --workers out.",
             )
-        _train_seeds(
-            source,
-            out,
-            seeds,
-            seed,
-            threads,
-            as_json,
-            quiet,
-            method=method,
-            oracle=oracle,
-            response=response,
-            label_days=label_days,
-            preset=preset,
-            folds=folds,
-        )
+        with keeping(out), progress("train", quiet=quiet or as_json) as report:
+            from outlay.jobs.train_seeds import train_seeds
+
+            runs = train_seeds(source, out, seeds=seeds, seed=seed, progress=report, **options)
+        _show_seeds(runs, out, as_json=as_json, quiet=quiet)
         return
+    options |= {"seed": seed, "resume": resume, "overwrite": overwrite, "workers": workers}
     try:
         with progress("train", quiet=quiet or as_json) as report:
             from outlay.jobs.train import train as job
 
-            run = job(
-                source,
-                out,
-                method=method,
-                oracle=oracle,
-                response=response,
-                label_days=label_days,
-                preset=preset,
-                folds=folds,
-                seed=seed,
-                resume=resume,
-                overwrite=overwrite,
-                threads=threads,
-                workers=workers,
-                progress=report,
-            )
+            run = job(source, out, progress=report, **options)
     except KeyboardInterrupt:
         if can_resume(out):
             warn("There is a checkpoint; continue with --resume.")
@@ -283,14 +264,8 @@ def train(
         say(*(f"note: {note}" for note in run.manifest["notes"]), f"{out} written. Next: outlay evaluate {out}")
 
 
-def _train_seeds(
-    source: Path, out: Path, seeds: int, first: int, threads: int | None, as_json: bool, quiet: bool, **options: Any
-) -> None:
-    """Train several seeds, and show what the mixtures of each are worth on select users."""
-    with keeping(out), progress("train", quiet=quiet or as_json) as report:
-        from outlay.jobs.train_seeds import train_seeds as job
-
-        runs = job(source, out, seeds=seeds, seed=first, threads=threads, progress=report, **options)
+def _show_seeds(runs: list[Run], out: Path, *, as_json: bool, quiet: bool) -> None:
+    """Show what the mixtures of several seeds are worth on select users."""
     if as_json:
         print_json([{"run": str(run.folder), **run.manifest} for run in runs])
     elif not quiet:

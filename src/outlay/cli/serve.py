@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from outlay.cli.console import Json, Quiet, Threads, print_json, progress, say, table, use_threads, warn
+from outlay.cli.console import BundleFolder, Json, Quiet, Threads, print_json, progress, say, table, use_threads, warn
 from outlay.core.wording import days
 
 LEDGER = "OUTLAY_LEDGER"  # the environment variable that names the ledger
@@ -19,37 +19,41 @@ if TYPE_CHECKING:
     from outlay.serve.export.export import ExportResult
 
 
-def serve(
-    bundle: Annotated[Path, typer.Argument(metavar="BUNDLE", help="A bundle's folder (RUN/bundle).")],
-    ledger: Annotated[
-        str,
-        typer.Option(
-            envvar=LEDGER,
-            help="sqlite:///FILE on one machine, postgresql://… for several; best without the password.",
-        ),
-    ] = "sqlite:///ledger.db",
-    cap: Annotated[float | None, typer.Option(help="The most that may be spent in total, in money.")] = None,
-    host: Annotated[str, typer.Option(help="Address to listen on; any but loopback needs OUTLAY_TOKEN.")] = (
-        "127.0.0.1"
+LedgerOption = Annotated[
+    str,
+    typer.Option(
+        envvar=LEDGER, help="sqlite:///FILE on one machine, postgresql://… for several; best without the password."
     ),
+]
+ExperimentFile = Annotated[
+    Path | None, typer.Option(help="An experiment.toml: users in the test get what their arm gives.")
+]
+SecondsOfDay = Annotated[
+    float | None, typer.Option(metavar="SECONDS", help="Let a day last so many seconds, on a separate ledger.")
+]
+PastOfUsers = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="LOG_OR_DATA", help="The past of users before the ledger began, for a policy that looks at it."
+    ),
+]
+ChangeSettings = Annotated[
+    bool, typer.Option("--change-settings", help="Give all servers of the ledger these settings and this bundle.")
+]
+
+
+def serve(
+    bundle: BundleFolder,
+    ledger: LedgerOption = "sqlite:///ledger.db",
+    cap: Annotated[float | None, typer.Option(help="The most that may be spent in total, in money.")] = None,
+    host: Annotated[str, typer.Option(help="Address to listen on; any but loopback needs OUTLAY_TOKEN.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65_535, help="Port to listen on; 0 takes a free one.")] = 8000,
     workers: Annotated[int, typer.Option(min=1, help="Number of processes.")] = 1,
     config: Annotated[Path | None, typer.Option(help="A serve.toml: limits, fallback, random slice, plan.")] = None,
-    experiment: Annotated[
-        Path | None, typer.Option(help="An experiment.toml: users in the test get what their arm gives.")
-    ] = None,
-    rehearse: Annotated[
-        float | None, typer.Option(metavar="SECONDS", help="Let a day last so many seconds, on a separate ledger.")
-    ] = None,
-    history: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="LOG_OR_DATA", help="The past of users before the ledger began, for a policy that looks at it."
-        ),
-    ] = None,
-    change_settings: Annotated[
-        bool, typer.Option("--change-settings", help="Give all servers of the ledger these settings and this bundle.")
-    ] = False,
+    experiment: ExperimentFile = None,
+    rehearse: SecondsOfDay = None,
+    history: PastOfUsers = None,
+    change_settings: ChangeSettings = False,
     quiet: Quiet = False,
 ) -> None:
     """Serve decisions over HTTP under a hard budget, with a ledger and a decision log.

@@ -7,7 +7,23 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from outlay.cli.console import Json, Quiet, Threads, keeping, print_json, progress, say, table, use_threads, warn
+from outlay.cli.console import (
+    BundleFolder,
+    Json,
+    PastDays,
+    Quiet,
+    RunFolder,
+    Seed,
+    TableFile,
+    Threads,
+    keeping,
+    print_json,
+    progress,
+    say,
+    table,
+    use_threads,
+    warn,
+)
 from outlay.core.errors import OutlayError
 from outlay.core.files import partial_of
 from outlay.core.wording import number, percent, plain
@@ -20,12 +36,10 @@ else:
 
 
 def score(
-    bundle: Annotated[Path, typer.Argument(metavar="BUNDLE", help="A bundle's folder (RUN/bundle).")],
+    bundle: BundleFolder,
     rows: Annotated[str, typer.Argument(metavar="ROWS", help="Parquet or CSV with the feature columns.")],
     out: Annotated[Path, typer.Option("--out", help="Where to write: .parquet, .csv, or a folder.")],
-    history: Annotated[
-        Path | None, typer.Option(help="Log or DATA folder with the users' past days, if the policy looks at them.")
-    ] = None,
+    history: PastDays = None,
     members: Annotated[bool, typer.Option("--members", help="A line per row and member.")] = False,
     episode: Annotated[
         str | None, typer.Option(help="Users keep one member per episode. Default: the campaign.")
@@ -59,39 +73,24 @@ def score(
             progress=report,
         )
     if as_json:
-        shares = [{"action": action, "share": share} for action, share in result.shares.items()]
-        print_json(
-            {
-                "path": str(result.path),
-                "rows": result.rows,
-                "unknown": result.unknown,
-                "unseen": result.unseen,
-                "shares": shares,
-            }
-        )
+        print_json(result.to_dict())
         return
     _report_new_values(result.unknown, result.unseen)
     if not quiet:
-        table(
-            "",
-            ("action", "share of rows"),
-            [(plain(action), percent(share, 1)) for action, share in result.shares.items()],
-        )
+        table("", ("action", "share of rows"), [(plain(a), percent(share, 1)) for a, share in result.shares.items()])
         say(f"{out} written: {number(result.rows)} rows.")
 
 
 def allocate(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="A folder that outlay train wrote.")],
+    run: RunFolder,
     users: Annotated[Path, typer.Argument(metavar="USERS", help="Parquet or CSV with the features, a row a user.")],
     total: Annotated[float, typer.Option("--total", help="The most that may be spent on them, in money.")],
-    out: Annotated[Path, typer.Option("--out", help="Where to write: .parquet or .csv.")],
+    out: TableFile,
     cost: Annotated[
         Literal["expected", "reserve"],
         typer.Option(help="What counts: the expected cost of the day, or what must be set aside for the worst."),
     ] = "expected",
-    history: Annotated[
-        Path | None, typer.Option(help="Log or DATA folder with the users' past days, if the policy looks at them.")
-    ] = None,
+    history: PastDays = None,
     as_json: Json = False,
     quiet: Quiet = False,
     threads: Threads = None,
@@ -108,20 +107,7 @@ def allocate(
         opened = Run.open(run)
         result = job(opened, users, total, out, cost=cost, history=history, progress=report)
     if as_json:
-        shares = [{"action": action, "share": share} for action, share in result.shares.items()]
-        print_json(
-            {
-                "path": str(result.path),
-                "rows": result.rows,
-                "total": result.total,
-                "cost": result.cost,
-                "value": result.value,
-                "bound": result.bound,
-                "unknown": result.unknown,
-                "unseen": result.unseen,
-                "shares": shares,
-            }
-        )
+        print_json(result.to_dict())
         return
     _report_new_values(result.unknown, result.unseen)
     if not quiet:
@@ -139,7 +125,7 @@ def simulate(
     out: Annotated[Path, typer.Option("--out", help="The folder to write.")],
     users: Annotated[int, typer.Option(min=1, help="Number of users.")] = 200_000,
     days: Annotated[int | None, typer.Option(min=1, help="Days of log. Default: 7; thirty-day 30.")] = None,
-    seed: Annotated[int, typer.Option(min=0, help="Of the random numbers.")] = 0,
+    seed: Seed = 0,
     held: Annotated[
         str | None, typer.Option(help="Two actions, e.g. 1,3: each user keeps one of them for all days.")
     ] = None,

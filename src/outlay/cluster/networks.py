@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from outlay.choosing.folds import seed_of, views
-from outlay.cluster.connection import connected
+from outlay.cluster.ray_cluster import connected
 from outlay.core.campaign import Campaign
 from outlay.core.errors import LostWorkerError, OutlayError
 from outlay.core.files import kind_of

@@ -13,7 +13,7 @@ Source: the paper's budget control (WSDM'23, section 6.2), by `response/allocati
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -68,6 +68,11 @@ class AllocateResult:
         """At most this share of the bound is lost."""
         return (self.bound - self.value) / abs(self.bound) if self.bound else 0.0
 
+    def to_dict(self) -> dict[str, Any]:
+        """For `--json`."""
+        shares = [{"action": action, "share": share} for action, share in self.shares.items()]
+        return {**asdict(self), "path": str(self.path), "shares": shares}
+
 
 def allocate_users(
     run: str | Path | Run,
@@ -112,24 +117,11 @@ def allocate_users(
         found = allocate(read.value, read.cost, total, read.allowed)
     except InfeasibleError as error:
         raise InfeasibleError(error.found, file=users, where="total", way_out=error.way_out) from None
-    rows = np.arange(len(read.value))
-    action = found.action_index
-    table = pa.table(
-        {
-            "row": rows,
-            **({} if read.names is None else {"user": read.names}),
-            "action": bundle.actions[action],
-            "action_index": action,
-            "value": read.value[rows, action],
-            "cost": read.cost[rows, action],
-        }
-    )
-    with new_file(out) as temporary, table_writer(temporary, out.suffix) as write:
-        write(table)
-    shares = np.bincount(action, minlength=len(bundle.actions)) / len(action)
+    _write(out, bundle, read, found.action_index)
+    shares = np.bincount(found.action_index, minlength=len(bundle.actions)) / len(found.action_index)
     return AllocateResult(
         path=out,
-        rows=len(action),
+        rows=len(found.action_index),
         total=float(total),
         cost=float(found.cost),
         value=found.value,
@@ -149,6 +141,23 @@ class _Users(NamedTuple):
     allowed: NDArray[np.bool_] | None
     unknown: int
     unseen: int
+
+
+def _write(out: Path, bundle: Bundle, users: _Users, action: NDArray[np.integer]) -> None:
+    """Write the decisions, a row a user."""
+    rows = np.arange(len(action))
+    table = pa.table(
+        {
+            "row": rows,
+            **({} if users.names is None else {"user": users.names}),
+            "action": bundle.actions[action],
+            "action_index": action,
+            "value": users.value[rows, action],
+            "cost": users.cost[rows, action],
+        }
+    )
+    with new_file(out) as temporary, table_writer(temporary, out.suffix) as write:
+        write(table)
 
 
 def _read(

@@ -80,28 +80,23 @@ def analyze_experiment(
     experiment = experiment if isinstance(experiment, Experiment) else Experiment.load(experiment)
     _check_day(day, experiment)
     files = promised_files(promised, experiment)
-    path, delayed = _files(Path(log)), _delayed(Path(log), campaign)
-    names = (columns["user"],) if columns and "user" in columns else DEFAULTS["user"]
-    resources = Resources(threads, MEMORY, files=() if assigned is None else (assigned,))
-    with (
-        tempfile.TemporaryDirectory(prefix="outlay-") as folder,
-        open_source(path, Path(folder), users=names, resources=resources) as source,
-    ):
-        report(0.1, "reading the log")
-        roles = Roles(source, experiment, columns or {}, assigned is not None, _is_export(Path(log)))
-        try:
-            read = _read(roles, None if assigned is None else Path(assigned), delayed)
-        except LogError as error:
-            raise LogError(error.found, file=error.file or path, where=error.where, way_out=error.way_out) from None
+    delayed = _delayed(Path(log), campaign)
+    report(0.1, "reading the log")
+    read = _opened(Path(log), experiment, columns or {}, None if assigned is None else Path(assigned), delayed, threads)
     report(0.7, "comparing the arms")
-    look = _last_whole_week(read.sums, path) if day is None else day
+    look = _last_whole_week(read.sums, _files(Path(log))) if day is None else day
     if read.late is not None:
         read.late.refuse(look)
+    return _compared(read, experiment, look, files, chosen=day is not None)
+
+
+def _compared(read: _Read, experiment: Experiment, look: int, files: Mapping[str, Path], *, chosen: bool) -> Analysis:
+    """The analysis of what was read, after so many days; `chosen`: the caller gave them."""
     money = "cost" if "cost" in read.sums.names else None
     analysis = analyze(read.sums, experiment, read.metrics, look, money=money, late=read.late)
     promises = read_promises(files, analysis, money)
     notes = [
-        *_look_notes(read, experiment, look, chosen=day is not None),
+        *_look_notes(read, experiment, look, chosen=chosen),
         *log_notes(read.sums, experiment, look, money),
         *read.notes,
         *_overspent(analysis.arms),
@@ -132,6 +127,29 @@ def _check_day(day: int | None, experiment: Experiment) -> None:
             where="day",
             way_out=f"Look after day {experiment.meta.days} at the latest.",
         )
+
+
+def _opened(
+    log: Path,
+    experiment: Experiment,
+    columns: Mapping[str, str],
+    assigned: Path | None,
+    delayed: Campaign | None,
+    threads: int | None,
+) -> _Read:
+    """What is read of the log, whose files an error names."""
+    path = _files(log)
+    names = (columns["user"],) if "user" in columns else DEFAULTS["user"]
+    resources = Resources(threads, MEMORY, files=() if assigned is None else (assigned,))
+    with (
+        tempfile.TemporaryDirectory(prefix="outlay-") as folder,
+        open_source(path, Path(folder), users=names, resources=resources) as source,
+    ):
+        roles = Roles(source, experiment, columns, assigned is not None, _is_export(log))
+        try:
+            return _read(roles, assigned, delayed)
+        except LogError as error:
+            raise LogError(error.found, file=error.file or path, where=error.where, way_out=error.way_out) from None
 
 
 def _read(roles: Roles, assigned: Path | None, delayed: Campaign | None) -> _Read:

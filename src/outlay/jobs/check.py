@@ -20,7 +20,7 @@ from outlay.jobs.prepare import prepare
 from outlay.logs.drivers import assignment
 from outlay.logs.effects import Effect, contrast, effects
 from outlay.logs.findings import LEVELS, Finding
-from outlay.logs.quality import Action, inspect
+from outlay.logs.quality import Action, Facts, inspect
 from outlay.logs.randomisation import Overlap, Randomisation, overlap, randomisation
 from outlay.logs.roles import Log, link, open_log
 from outlay.logs.vocabulary import AGGREGATES, hashed_words
@@ -36,6 +36,17 @@ class _StateChecks(NamedTuple):
     markov: MarkovCheck | None
     balance: BalanceCheck | None
     test: SettlingTest | None
+
+
+class _Given(NamedTuple):
+    """What is found of the choices of the log's policy; as the fields of `CheckReport`."""
+
+    overlap: tuple[Overlap, ...] = ()
+    randomisation: Randomisation | None = None
+    contrast: tuple[float, float] | None = None
+    effects: tuple[Effect, ...] = ()
+    assignment: Assignment | None = None
+    findings: tuple[Finding, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -115,7 +126,7 @@ class CheckReport:
         for action, fact in zip(content["actions"], self.actions, strict=True):
             action["action"] = action.pop("value")
             action["share"] = fact.count / max(self.rows, 1)
-        return {**content, "blocks": self.blocks}
+        return {**content, "findings": [finding.to_dict() for finding in self.findings], "blocks": self.blocks}
 
 
 def check(campaign: Campaign | str | Path, *, threads: int | None = None, memory: str | None = None) -> CheckReport:
@@ -138,29 +149,16 @@ def check(campaign: Campaign | str | Path, *, threads: int | None = None, memory
     ):
         link(log)
         facts = inspect(log)
-        findings = list(facts.findings)
         missing = facts.missing | _missing_features(log)
-        findings += [*_empty_features(missing, facts.rows, log), *_many_values(log, facts.rows)]
-        overlaps: list[Overlap] = []
-        verdict = pair = driven = None
-        table: list[Effect] = []
-        if facts.users and facts.choices:
-            overlaps = overlap(log, facts)
-            driven = assignment(log, facts)
-            verdict = randomisation(log, facts, overlaps, driven)
-            pair = contrast(log, facts)
-            table = effects(log, *pair) if pair else []
-            if not driven.drivers:
-                findings += _about_assignment(findings, verdict, forced=campaign.log.forced is not None)
-            findings += _about_choice(overlaps, pair, table)
-            findings += _about_drivers(driven)
+        findings = [*facts.findings, *_empty_features(missing, facts.rows, log), *_many_values(log, facts.rows)]
+        given = _given(log, facts, findings) if facts.users and facts.choices else _Given()
+        findings += given.findings
         days = facts.last_time - facts.first_time + 1
-        found, tried = None, list[TriedHistory]()
+        checks, tried = None, list[TriedHistory]()
         if not any(finding.level == "error" for finding in findings) and facts.choices:
-            found, tried = _state(campaign, facts.rows, days, threads, memory)
-        state, balance, test = found or _StateChecks(None, None, None)
+            checks, tried = _state(campaign, facts.rows, days, threads, memory)
+        state, balance, test = checks or _StateChecks(None, None, None)
         findings += [*_about_state(state, tried), *_about_balance(balance)]
-        findings.sort(key=lambda finding: LEVELS.index(finding.level))
         return CheckReport(
             campaign=campaign.meta.name,
             source=str(campaign.source),
@@ -172,17 +170,31 @@ def check(campaign: Campaign | str | Path, *, threads: int | None = None, memory
             actions=facts.actions,
             missing=missing,
             duplicates=facts.duplicates,
-            findings=tuple(findings),
-            overlap=tuple(overlaps),
-            randomisation=verdict,
-            contrast=pair,
-            effects=tuple(table),
+            findings=tuple(sorted(findings, key=lambda finding: LEVELS.index(finding.level))),
+            overlap=given.overlap,
+            randomisation=given.randomisation,
+            contrast=given.contrast,
+            effects=given.effects,
             state=state,
             balance=balance,
             tried=tuple(tried),
             test=test,
-            assignment=driven,
+            assignment=given.assignment,
         )
+
+
+def _given(log: Log, facts: Facts, known: list[Finding]) -> _Given:
+    """How the log's policy chose, and what its first action did; `known`: what was found before."""
+    overlaps = overlap(log, facts)
+    driven = assignment(log, facts)
+    verdict = randomisation(log, facts, overlaps, driven)
+    pair = contrast(log, facts)
+    table = effects(log, *pair) if pair else []
+    findings: list[Finding] = []
+    if not driven.drivers:
+        findings += _about_assignment(known, verdict, forced=log.campaign.log.forced is not None)
+    findings += [*_about_choice(overlaps, pair, table), *_about_drivers(driven)]
+    return _Given(tuple(overlaps), verdict, pair, tuple(table), driven, tuple(findings))
 
 
 def _state(
@@ -242,9 +254,7 @@ def _many_values(log: Log, rows: int) -> list[Finding]:
         )
         found += [(term.text, int(count)) for term, count in zip(part, counts[0], strict=True) if count > most]
     way_out = "Leave out what only names users or rows; group values, or set train.min_count or train.max_values."
-    return [
-        Finding("note", f"log.features, {name}", f"{hashed_words(1, most)}.", way_out, count) for name, count in found
-    ]
+    return [Finding("note", "log.features", f"{hashed_words(1, most)}.", way_out, count, name) for name, count in found]
 
 
 def _about_balance(balance: BalanceCheck | None) -> list[Finding]:
@@ -287,7 +297,7 @@ def _missing_features(log: Log) -> dict[str, int]:
 def _empty_features(missing: dict[str, int], rows: int, log: Log) -> list[Finding]:
     way_out = "Leave it out of log.features."
     return [
-        Finding("warning", f"log.features, {name}", "is missing in every row.", way_out, rows)
+        Finding("warning", "log.features", "is missing in every row.", way_out, rows, name)
         for name in log.campaign.log.features.names
         if missing[name] == rows
     ]
@@ -295,7 +305,7 @@ def _empty_features(missing: dict[str, int], rows: int, log: Log) -> list[Findin
 
 def _about_assignment(found: list[Finding], verdict: Randomisation, *, forced: bool) -> list[Finding]:
     """That it does not look randomised, unless a finding about log.propensity has said so."""
-    if verdict.looks_randomised or any(finding.where == "log.propensity" for finding in found):
+    if verdict.looks_randomised or any(finding.key == "log.propensity" for finding in found):
         return []
     if verdict.stated:
         way_out = "Check log.propensity, and that every feature is known before the decision, not a result of it."
@@ -311,10 +321,11 @@ def _about_drivers(driven: Assignment) -> list[Finding]:
     return [
         Finding(
             "warning",
-            each.name if each.role == "calendar" else f"column {each.name}",
+            "calendar" if each.role == "calendar" else "column",
             f"beyond {beyond}, {each.words}.",
             f"Nothing is certified until you {each.way_out}.",
             0,
+            each.name,
         )
         for each in driven.drivers
     ]

@@ -20,15 +20,14 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from outlay.choosing.measure import Measure
+from outlay.comparing.contenders import NETWORK, ORTHOGONAL, planned
 from outlay.comparing.equal_spend import MethodEvaluator
-from outlay.comparing.means import mean_rows, yardsticks
-from outlay.comparing.planned import NETWORK, ORTHOGONAL, planned
 from outlay.comparing.results import Comparison
-from outlay.comparing.seeds import TRAINED, Seeds
+from outlay.comparing.seeds import TRAINED, Seeds, mean_rows, yardsticks
 from outlay.comparing.true_values import true_values
 from outlay.core.campaign import Campaign
 from outlay.core.errors import FolderError, OutlayError
@@ -45,11 +44,40 @@ from outlay.core.journal import partial_folder
 from outlay.core.progress import Progress, silent, within
 from outlay.core.transitions import CERTIFY, Transitions
 from outlay.jobs.prepare import prepare
+from outlay.jobs.train import RESPONSES
 from outlay.learning.tabular import countable
 from outlay.pages.comparison import render
 
 ORACLES = ("ddqn", "edrr", "bcq", f"bcq{NETWORK}", ORTHOGONAL)
-RESPONSES = ("deepfm", "din")
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """What is compared, as `compare` takes it.
+
+    Raises:
+        OutlayError: if a name is unknown, or there are no seeds.
+    """
+
+    seeds: int
+    immediate: float | None
+    label_days: Sequence[int]
+    oracles: Sequence[str]
+    responses: Sequence[str]
+    rows: Sequence[str] | None
+
+    def __post_init__(self) -> None:
+        for option, given, known in (
+            ("oracles", self.oracles, ORACLES),
+            ("responses", self.responses, RESPONSES),
+        ):
+            unknown = [one for one in given if one not in known]
+            if unknown or not given:
+                raise OutlayError(
+                    f"is {', '.join(unknown) or 'empty'}.", where=option, way_out=f"Known: {', '.join(known)}."
+                )
+        if self.seeds < 1:
+            raise OutlayError(f"is {self.seeds}; must be at least 1.", where="seeds", way_out="Give e.g. 3.")
 
 
 def compare(
@@ -91,54 +119,61 @@ def compare(
         OutlayError: for wrong input.
         FolderError: if `out` holds something that outlay did not write, or there is nothing to resume.
     """
-    report = progress or silent
-    _check_names("oracles", oracles, ORACLES)
-    _check_names("responses", responses, RESPONSES)
-    if seeds < 1:
-        raise OutlayError(f"is {seeds}; must be at least 1.", where="seeds", way_out="Give e.g. 3.")
+    asked, report = _Asked(seeds, immediate, label_days, oracles, responses, rows), progress or silent
     out = Path(out)
     check_replaceable(out, "comparison")
     campaign = source if isinstance(source, Campaign) else Campaign.load(source)
     with partial_folder(out, "comparison", resume=resume) as partial:
         if kind_of(partial / "data") is None:
             prepare(campaign, partial / "data", threads=threads, progress=within(report, 0, 0.05))
-        data = Transitions.open(partial / "data")
-        spans = [k for k in label_days if k <= int(data.users["window"].max())]
-        trainings = planned(oracles, responses, spans, counted=countable(data) is not None, wanted=rows)
-        report(0.05, "the truth, where it is known")
-        evaluator = MethodEvaluator(data, campaign, true_values(campaign, data))
-        measure = Measure(data, CERTIFY, None)
-        immediate = evaluator.immediate_of_log(measure) if immediate is None else immediate
-        _check_same(partial / TRAINED, campaign, immediate)
-        known = yardsticks(evaluator, measure)
-        learning = Seeds(partial, campaign, trainings, immediate)
-        learning.learn(seeds, processes, within(report, 0.1, 0.95, "learning, "))
-        report(0.97, "writing")
-        learned, stored = mean_rows(learning, seeds, measure.panel.clusters)
-        comparison = Comparison(
-            campaign=campaign.meta.name,
-            unit=campaign.meta.unit,
-            reward_label=campaign.reward_label,
-            money=campaign.budgets[campaign.money].name,
-            budgets=campaign.limits,
-            immediate=immediate,
-            report_days=campaign.meta.report_days,
-            horizon_days=campaign.meta.horizon_days,
-            seeds=seeds,
-            confidence=campaign.train.confidence,
-            users=len(data.users_of(CERTIFY)),
-            rows=(*known, *learned),
-            stored=stored,
-        )
-        for left in (partial / TRAINED, *partial.glob("work-*")):
-            shutil.rmtree(left, ignore_errors=True)
-        write_json(partial / "comparison.json", asdict(comparison))
-        with new_file(partial / "comparison.html") as temporary:
-            temporary.write_text(render(comparison), encoding="utf-8")
-        write_manifest(partial, "comparison", {"campaign": campaign.meta.name, "seeds": seeds})
+        comparison = _compared(partial, campaign, asked, processes, report)
+        _write(comparison, partial)
         put_in_place(partial, out)
     report(1.0, "done")
     return comparison
+
+
+def _compared(partial: Path, campaign: Campaign, asked: _Asked, processes: int, report: Progress) -> Comparison:
+    """Learn and measure what the folder does not hold yet, and take means over seeds."""
+    data, seeds = Transitions.open(partial / "data"), asked.seeds
+    spans = [k for k in asked.label_days if k <= int(data.users["window"].max())]
+    counted = countable(data) is not None
+    trainings = planned(asked.oracles, asked.responses, spans, counted=counted, wanted=asked.rows)
+    report(0.05, "the truth, where it is known")
+    evaluator = MethodEvaluator(data, campaign, true_values(campaign, data))
+    measure = Measure(data, CERTIFY, None)
+    immediate = evaluator.immediate_of_log(measure) if asked.immediate is None else asked.immediate
+    _check_same(partial / TRAINED, campaign, immediate)
+    known = yardsticks(evaluator, measure)
+    learning = Seeds(partial, campaign, trainings, immediate)
+    learning.learn(seeds, processes, within(report, 0.1, 0.95, "learning, "))
+    report(0.97, "writing")
+    learned, stored = mean_rows(learning, seeds, measure.panel.clusters)
+    return Comparison(
+        campaign=campaign.meta.name,
+        unit=campaign.meta.unit,
+        reward_label=campaign.reward_label,
+        money=campaign.budgets[campaign.money].name,
+        budgets=campaign.limits,
+        immediate=immediate,
+        report_days=campaign.meta.report_days,
+        horizon_days=campaign.meta.horizon_days,
+        seeds=seeds,
+        confidence=campaign.train.confidence,
+        users=len(data.users_of(CERTIFY)),
+        rows=(*known, *learned),
+        stored=stored,
+    )
+
+
+def _write(comparison: Comparison, partial: Path) -> None:
+    """Write the result and its page, and delete what was kept to go on from."""
+    for left in (partial / TRAINED, *partial.glob("work-*")):
+        shutil.rmtree(left, ignore_errors=True)
+    write_json(partial / "comparison.json", asdict(comparison))
+    with new_file(partial / "comparison.html") as temporary:
+        temporary.write_text(render(comparison), encoding="utf-8")
+    write_manifest(partial, "comparison", {"campaign": comparison.campaign, "seeds": comparison.seeds})
 
 
 def _check_same(trained: Path, campaign: Campaign, immediate: float) -> None:
@@ -160,9 +195,3 @@ def _check_same(trained: Path, campaign: Campaign, immediate: float) -> None:
             file=trained,
             way_out="Restore it, or compare without --resume.",
         )
-
-
-def _check_names(option: str, given: Sequence[str], known: Sequence[str]) -> None:
-    unknown = [one for one in given if one not in known]
-    if unknown or not given:
-        raise OutlayError(f"is {', '.join(unknown) or 'empty'}.", where=option, way_out=f"Known: {', '.join(known)}.")

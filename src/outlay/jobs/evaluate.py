@@ -57,12 +57,6 @@ def evaluate(
         OutlayError: if the run, its data or its bundle is missing or damaged, the table is not a policy for this log,
             or `confidence` is out of range.
     """
-    if confidence is not None and not 0.5 < confidence < 1:
-        raise OutlayError(
-            f"is {confidence:g}; must be above 0.5 and below 1.",
-            where="confidence",
-            way_out="Give a share such as 0.95.",
-        )
     run, data = opened(source)
     if run is None and policy is None:
         raise OutlayError(
@@ -70,7 +64,7 @@ def evaluate(
             file=data.folder,
             way_out="Name one with --policy FILE, or give a RUN folder.",
         )
-    campaign = (run.campaign if run else data.campaign).with_train(confidence=confidence)
+    campaign = with_confidence(run.campaign if run else data.campaign, confidence)
     measure = _measure(data, run, policy, against, learned_here)
     if policy is None:
         assert run is not None
@@ -101,6 +95,21 @@ def opened(source: str | Path | Run | Transitions) -> tuple[Run | None, Transiti
             return None, Transitions.open(source)
         source = Run.open(source)
     return source, source.data()
+
+
+def with_confidence(campaign: Campaign, confidence: float | None) -> Campaign:
+    """The campaign with that confidence of intervals and certificate; None: its own.
+
+    Raises:
+        OutlayError: if it is out of range.
+    """
+    if confidence is not None and not 0.5 < confidence < 1:
+        raise OutlayError(
+            f"is {confidence:g}; must be above 0.5 and below 1.",
+            where="confidence",
+            way_out="Give a share such as 0.95.",
+        )
+    return campaign.with_train(confidence=confidence)
 
 
 def _measure(

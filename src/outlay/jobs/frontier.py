@@ -26,6 +26,7 @@ from outlay.choosing.evaluated_policy import mixture_of
 from outlay.choosing.rotation import measured_on
 from outlay.choosing.run import Run
 from outlay.choosing.stored import StoredFrontier
+from outlay.core.campaign import Campaign
 from outlay.core.errors import FolderError, OutlayError
 from outlay.core.files import check_replaceable, new_file, write_json
 from outlay.core.progress import Progress, silent, within
@@ -38,7 +39,7 @@ from outlay.evaluating.curve import BudgetMixtures, curve_of
 from outlay.evaluating.diagnostics import daily
 from outlay.evaluating.first_days import FirstDays
 from outlay.evaluating.verdict import verdict
-from outlay.jobs.evaluate import evaluate
+from outlay.jobs.evaluate import evaluate, with_confidence
 from outlay.pages.frontier import render
 
 
@@ -67,20 +68,8 @@ def frontier(
     """
     report = progress or silent
     run = run if isinstance(run, Run) else Run.open(run)
-    if confidence is not None and not 0.5 < confidence < 1:
-        raise OutlayError(
-            f"is {confidence:g}; must be above 0.5 and below 1.",
-            where="confidence",
-            way_out="Give a share such as 0.95.",
-        )
-    campaign = run.campaign.with_train(confidence=confidence)
-    if campaign.budgets[campaign.money].sign < 0:
-        raise OutlayError(
-            "is a floor, so there is no curve of what more money buys.",
-            file=campaign.path,
-            where=f"budget {campaign.budgets[campaign.money].name}",
-            way_out="Mark a ceiling with money = true, and train again.",
-        )
+    campaign = with_confidence(run.campaign, confidence)
+    _check_ceiling(campaign)
     budgets = _numbers(budgets)
     if export is not None:
         _check_export(Path(export), run, budgets)
@@ -106,6 +95,16 @@ def frontier(
             temporary.write_text(render(curve), encoding="utf-8")
     report(1.0, "done")
     return curve
+
+
+def _check_ceiling(campaign: Campaign) -> None:
+    if campaign.budgets[campaign.money].sign < 0:
+        raise OutlayError(
+            "is a floor, so there is no curve of what more money buys.",
+            file=campaign.path,
+            where=f"budget {campaign.budgets[campaign.money].name}",
+            way_out="Mark a ceiling with money = true, and train again.",
+        )
 
 
 def _numbers(budgets: Any) -> list[float]:

@@ -142,10 +142,15 @@ def plan_experiment(
         notes=(*past.notes, *notes),
         design=drawn,
     )
+    return replace(result, experiment=_written(experiment, out))
+
+
+def _written(experiment: Experiment, out: Path) -> Experiment:
+    """Write experiment.toml; as it is read from there."""
     with new_file(out) as temporary:
         temporary.write_text(experiment_text(experiment), encoding="utf-8")
         Experiment.load(temporary)  # assign must be able to read what plan writes
-    return replace(result, experiment=Experiment.load(out))
+    return Experiment.load(out)
 
 
 def _check_asked(users: int | None, lift: float | None) -> None:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import shutil
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -81,28 +82,38 @@ def prepare(
     check_replaceable(out, "data")
     about = _about(campaign)
     with resumable_folder(out, about) as (folder, done):
-        _fill(campaign, folder, done, threads, memory, _mapper(threads, cluster), report)
+        _fill(_Making(campaign, folder, done, _mapper(threads, cluster), report), threads, memory)
         if _about(campaign)["files"] != about["files"]:
             raise changed(campaign.source)
     report(1.0, "done")
     return Transitions.open(out)
 
 
-def _fill(
-    campaign: Campaign,
-    folder: Path,
-    done: Journal,
-    threads: int | None,
-    memory: str | None,
-    over: Mapper,
-    report: Progress,
-) -> None:
+class _Making(NamedTuple):
+    """DATA being made: of a campaign, in a folder, of which some is done; what maps its blocks, and who is told."""
+
+    campaign: Campaign
+    folder: Path
+    done: Journal
+    over: Mapper
+    report: Progress
+
+
+class _LogRows(NamedTuple):
+    """The rows of DATA: their table, how many; where some were filled in, `[rows of the log]` the others' places."""
+
+    table: str
+    number: int
+    places: NDArray[np.int64] | None
+
+
+def _fill(making: _Making, threads: int | None, memory: str | None) -> None:
     """Write all that a DATA folder holds, the manifest last; blocks of features that are done already are left."""
-    work = folder / "work"
+    campaign, folder, report = making.campaign, making.folder, making.report
+    work, fetched = folder / "work", folder / FETCHED
     shutil.rmtree(work, ignore_errors=True)  # of a run that was cut off
     work.mkdir()
     report(0.0, "reading the log")
-    fetched = folder / FETCHED
     with open_log(
         campaign, work, threads=threads, memory=memory, fetched=fetched, tell=lambda text: report(0.0, text)
     ) as log:
@@ -111,50 +122,76 @@ def _fill(
         report(0.08, "checking")
         facts = inspect(log)
         refuse(campaign, facts)
-        assigned = assignment(log, facts)
-        table, rows, places = "roles", facts.rows, None
-        if campaign.log.complete:
-            report(0.18, "filling missing days")
-            rows, table = complete(log), "completed"
-            places = _places(log, facts.rows)
-            places.astype(np.int64).tofile(work / PLACES)
-            link(log, table)
-        actions = np.array([action.value for action in facts.actions], np.float64)
-        columns = Columns(folder, rows)
+        found = _found(log, facts, assignment(log, facts))
+        rows = _rows(log, facts.rows, work, report)
+        columns = Columns(folder, rows.number)
         report(0.2, "reading features")
         files, blocks = find_features(log, work)
         if sum(block.rows for block in blocks) != facts.rows:
             raise changed(campaign.source)
-        schema = _schema(log, files, blocks, folder / COUNTED, done, within(report, 0.22, 0.4), over)
-        users, segments, clusters = _users(log, table, facts.last_time, folder)
-        write_roles(log, table, actions, columns, counted(within(report, 0.4, 0.5), rows, "writing roles"))
-        even = write_links(log, columns)
-        history = History.of(campaign)
-        if history is not None:
-            feature_terms(log.source, campaign, history)  # an error now, not after minutes
-        tell = counted(within(report, 0.5, 0.9 if history is None else 0.7), facts.rows, "encoding features")
-        encoding = Encoding.of(schema, files, columns.folder, None if places is None else work / PLACES)
-        summaries = 0 if history is None else len(history.names)
-        write_features(encoding, blocks, columns, tell, over=over, done=done, summaries=summaries)
-        states = None
-        if history is None:
-            states = find_states(encoding, blocks, columns, len(actions))
-        else:
-            tell = counted(within(report, 0.7, 0.9), rows, "summarising the past")
-            schema = write_history(log, history, schema, columns, places, actions, tell)
-            write_recent(log, history, actions, folder)
-        found = _found(log, facts, assigned) | {
-            "rows": rows,
-            "users": len(users),
-            "segments": segments,
-            "even": even,
-            "code_columns": encoding.groups,
-            **({} if clusters is None else {"clusters": clusters}),
-        }
+        schema = _schema(making, log, files, blocks)
+        users, segments, clusters = _users(log, rows.table, facts.last_time, folder)
+        actions = np.array([action.value for action in facts.actions], np.float64)
+        write_roles(log, rows.table, actions, columns, counted(within(report, 0.4, 0.5), rows.number, "writing roles"))
+        found |= {"rows": rows.number, "users": len(users), "segments": segments, "even": write_links(log, columns)}
+        found |= {} if clusters is None else {"clusters": clusters}
+        schema, states, found["code_columns"] = _encode(making, log, schema, (files, blocks), columns, rows, actions)
     shutil.rmtree(work)
     shutil.rmtree(fetched, ignore_errors=True)
     report(0.9, "finishing")
     _finish(campaign, folder, columns, schema, users, states, found)
+
+
+def _rows(log: Log, count: int, work: Path, report: Progress) -> _LogRows:
+    """The log's rows, with missing days filled in and linked again where the campaign says that the log is complete."""
+    if not log.campaign.log.complete:
+        return _LogRows("roles", count, None)
+    report(0.18, "filling missing days")
+    every = complete(log)
+    places = _places(log, count)
+    places.astype(np.int64).tofile(work / PLACES)
+    link(log, "completed")
+    return _LogRows("completed", every, places)
+
+
+def _encode(
+    making: _Making,
+    log: Log,
+    schema: Schema,
+    features: tuple[FeatureFiles, list[Block]],
+    columns: Columns,
+    rows: _LogRows,
+    actions: NDArray[np.float64],
+) -> tuple[Schema, StateCollector | None, Mapping[str, Sequence[int]]]:
+    """Write the features, and summaries of past days where the campaign has them.
+
+    Returns:
+        The schema with those; the distinct states, where there are no past days; how codes lie on disk.
+    """
+    history, (files, blocks), report = History.of(making.campaign), features, making.report
+    if history is not None:
+        feature_terms(log.source, making.campaign, history)  # an error now, not after minutes
+    places = None if rows.places is None else making.folder / "work" / PLACES
+    encoding = Encoding.of(schema, files, columns.folder, places)
+    write_features(
+        encoding,
+        blocks,
+        columns,
+        counted(
+            within(report, 0.5, 0.9 if history is None else 0.7),
+            sum(block.rows for block in blocks),
+            "encoding features",
+        ),
+        over=making.over,
+        done=making.done,
+        summaries=0 if history is None else len(history.names),
+    )
+    if history is None:
+        return schema, find_states(encoding, blocks, columns, len(actions)), encoding.groups
+    tell = counted(within(report, 0.7, 0.9), rows.number, "summarising the past")
+    schema = write_history(log, history, schema, columns, rows.places, actions, tell)
+    write_recent(log, history, actions, making.folder)
+    return schema, None, encoding.groups
 
 
 def _found(log: Log, facts: Facts, assigned: Assignment) -> dict[str, Any]:
@@ -172,7 +209,7 @@ def _found(log: Log, facts: Facts, assigned: Assignment) -> dict[str, Any]:
 
 def _mapper(threads: int | None, cluster: bool) -> Mapper:
     if cluster:
-        from outlay.cluster.shards import on_cluster
+        from outlay.cluster.ray_cluster import on_cluster
 
         return on_cluster
     return partial(in_threads, threads=threads or processors())
@@ -236,17 +273,16 @@ def _about(campaign: Campaign) -> dict[str, Any]:
     return about
 
 
-def _schema(
-    log: Log, files: FeatureFiles, blocks: list[Block], path: Path, done: Journal, report: Progress, over: Mapper
-) -> Schema:
+def _schema(making: _Making, log: Log, files: FeatureFiles, blocks: list[Block]) -> Schema:
     """How features are encoded: counted, or as an earlier try counted it."""
-    if COUNTED in done:
+    path, report = making.folder / COUNTED, within(making.report, 0.22, 0.4)
+    if COUNTED in making.done:
         return Schema.read(path)
     rows = sum(block.rows for block in blocks)
-    schema = make_schema(log, files, blocks, counted(report, rows, "counting values"), over)
+    schema = make_schema(log, files, blocks, counted(report, rows, "counting values"), making.over)
     with new_file(path) as temporary:
         schema.write(temporary)
-    done.add(COUNTED)
+    making.done.add(COUNTED)
     return schema
 
 

@@ -55,6 +55,11 @@ class ScoreResult:
     unseen: int
     shares: dict[float, float]
 
+    def to_dict(self) -> dict[str, Any]:
+        """For `--json`."""
+        shares = [{"action": action, "share": share} for action, share in self.shares.items()]
+        return {**asdict(self), "path": str(self.path), "shares": shares}
+
 
 def score(
     bundle: str | Path | Bundle,
@@ -100,7 +105,7 @@ def score(
     else:
         checked_out(out, rows)
     opened = bundle if isinstance(bundle, Bundle) else load_bundle(bundle)
-    shards: list[Part | None] = [*find_parts(_absolute(rows), SHARD_ROWS)] or [None]  # None: all rows at once
+    over = None if isinstance(bundle, Bundle) else _mapper(workers, cluster)
     task = _Task(
         opened.folder.absolute(),
         _absolute(rows),
@@ -109,27 +114,7 @@ def score(
         members,
         ".parquet" if not out.suffix else ARROW,
     )
-    total = sum(shard.rows for shard in shards if shard is not None)
-    tell = counted(progress or silent, total, f"{total:,} rows") if total else _count_rows(progress or silent)
-    about = _about(task, opened)
-    with unfinished_folder(out, about) as (folder, _):
-        joined = folder / f"joined{out.suffix}"
-        with table_writer(joined, out.suffix) if out.suffix else nullcontext() as write:
-            waiting = list(range(len(shards)))  # to be joined, in order
-            over = None if isinstance(bundle, Bundle) else _mapper(workers, cluster)
-            for _ in _decided(task, folder, shards, over, opened, tell):
-                while write and waiting and _totals_file(folder, waiting[0]).exists():
-                    for table in _tables(_shard_file(folder, waiting.pop(0), task.suffix)):
-                        write(table)
-        if _about(task, opened) != about:
-            raise LogError("changed while it was read.", file=rows, way_out="Do not write to it, and start again.")
-        result = _result(out, opened, [_totals_file(folder, i) for i in range(len(shards))])
-        if out.suffix:
-            with new_file(out) as temporary:
-                joined.rename(temporary)
-        else:
-            _finish_folder(folder, out, task, opened, result)
-    return result
+    return _score(task, opened, over, out, progress or silent)
 
 
 @dataclass(frozen=True)
@@ -151,13 +136,46 @@ class _Task:
 
 
 @dataclass(frozen=True)
-class _Totals:
+class _ShardTotals:
     """What is counted of a shard; `given` is the number of rows of each action, or the sum of their weights."""
 
     rows: int
     unknown: int
     unseen: int
     given: list[float]
+
+
+def _score(task: _Task, bundle: Bundle, over: Mapper | None, out: Path, report: Progress) -> ScoreResult:
+    """Decide shard by shard, and join the shards in their order, unless the result is a folder of them.
+
+    Args:
+        task: what all shards share.
+        bundle: what decides.
+        over: maps a function over shards elsewhere; None: all are decided in this process.
+        out: the file or folder to write.
+        report: told how many rows are done.
+    """
+    shards: list[Part | None] = [*find_parts(task.rows, SHARD_ROWS)] or [None]  # None: all rows at once
+    total = sum(shard.rows for shard in shards if shard is not None)
+    tell = counted(report, total, f"{total:,} rows") if total else _count_rows(report)
+    about = _about(task, bundle)
+    with unfinished_folder(out, about) as (folder, _):
+        joined = folder / f"joined{out.suffix}"
+        with table_writer(joined, out.suffix) if out.suffix else nullcontext() as write:
+            waiting = list(range(len(shards)))  # to be joined, in order
+            for _ in _decided(task, folder, shards, over, bundle, tell):
+                while write and waiting and _totals_file(folder, waiting[0]).exists():
+                    for table in _tables(_shard_file(folder, waiting.pop(0), task.suffix)):
+                        write(table)
+        if _about(task, bundle) != about:
+            raise LogError("changed while it was read.", file=task.rows, way_out="Do not write to it, and start again.")
+        result = _result(out, bundle, [_totals_file(folder, i) for i in range(len(shards))])
+        if out.suffix:
+            with new_file(out) as temporary:
+                joined.rename(temporary)
+        else:
+            _finish_folder(folder, out, task, bundle, result)
+    return result
 
 
 def _absolute(path: str | Path) -> str:
@@ -213,7 +231,7 @@ def _decided(
 
 def _mapper(workers: int, cluster: bool) -> Mapper | None:
     if cluster:
-        from outlay.cluster.shards import on_cluster
+        from outlay.cluster.ray_cluster import on_cluster
 
         return on_cluster
     return partial(in_processes, workers=workers) if workers > 1 else None
@@ -264,7 +282,7 @@ def _decide(
             tell(batch.num_rows)
         if done == first:
             raise LogError("has no rows.", file=task.rows, way_out="Give a file with at least one row to decide.")
-    write_json(_totals_file(folder, number), asdict(_Totals(done - first, unknown, unseen, given.tolist())))
+    write_json(_totals_file(folder, number), asdict(_ShardTotals(done - first, unknown, unseen, given.tolist())))
 
 
 def _shard_file(folder: Path, number: int, suffix: str) -> Path:
@@ -283,7 +301,7 @@ def _tables(file: Path) -> Iterator[Any]:
 
 
 def _result(out: Path, bundle: Bundle, files: Sequence[Path]) -> ScoreResult:
-    totals = [_Totals(**json.loads(file.read_text(encoding="utf-8"))) for file in files]
+    totals = [_ShardTotals(**json.loads(file.read_text(encoding="utf-8"))) for file in files]
     count = sum(part.rows for part in totals)
     given = np.sum([part.given for part in totals], axis=0)
     return ScoreResult(
@@ -300,19 +318,8 @@ def _finish_folder(folder: Path, out: Path, task: _Task, bundle: Bundle, result:
     for file in folder.iterdir():
         if file.suffix != task.suffix:
             file.unlink()
-    shares = [{"action": action, "share": share} for action, share in result.shares.items()]
-    write_manifest(
-        folder,
-        "decisions",
-        {
-            "outlay": __version__,
-            "bundle": bundle.id,
-            "rows": result.rows,
-            "unknown": result.unknown,
-            "unseen": result.unseen,
-            "shares": shares,
-        },
-    )
+    counted = {name: value for name, value in result.to_dict().items() if name != "path"}
+    write_manifest(folder, "decisions", {"outlay": __version__, "bundle": bundle.id, **counted})
     put_in_place(folder, out)
 
 

@@ -24,15 +24,7 @@ def simulate(
     days: int | None = None,
     seed: int = 0,
     held: Held = None,
-    fields: int | None = None,
-    values: int | None = None,
-    slow: bool = False,
-    money: bool = False,
-    hidden: bool = False,
-    rhythm: bool = False,
-    sparse: bool = False,
-    late: bool = False,
-    discount: float | None = None,
+    **options: float | None,
 ) -> Path:
     """Write a simulated campaign: log, campaign file, truth and states.
 
@@ -45,15 +37,12 @@ def simulate(
         seed: of the random numbers; the same arguments give the same campaign.
         held: two of the campaign's actions. Each user keeps one of them, drawn with equal probability, for all days:
             the experiment that shows the effect of an incentive held for a whole window.
-        fields: of `wide`: number of categorical fields; default 50.
-        values: of `wide`: number of distinct values, over all fields; default 5,000.
-        slow: of `city` and `wide`: habits that take weeks instead of days.
-        money: of `city`: the reward is what is spent on an active day, log-normal.
-        hidden: of `city`: a part of the state is not in the log.
-        rhythm: of `city`: weekdays differ, and activity falls over four weeks.
-        sparse: of `city`: no rows of days without a coupon and without activity.
-        late: of `city`: 30% of the users join after the first day.
-        discount: of `city`: γ per day; default 0.9, and 0.95 with `slow`.
+        options: the campaign's own. `fields`, `values`: of `wide`: number of categorical fields (default 50), and of
+            distinct values over all fields (default 5,000). `slow`: of `city` and `wide`: habits that take weeks
+            instead of days. Of `city`: `money`, the reward is what is spent on an active day, log-normal; `hidden`, a
+            part of the state is not in the log; `rhythm`, weekdays differ, and activity falls over four weeks;
+            `sparse`, no rows of days without a coupon and without activity; `late`, 30% of the users join after the
+            first day; `discount`, γ per day (default 0.9, and 0.95 with `slow`).
 
     Returns:
         The path of campaign.toml in the folder.
@@ -63,18 +52,7 @@ def simulate(
             `held` is not two of its actions.
         FolderError: if `out` is a folder of another kind, or holds a file that was added or changed since.
     """
-    simulator = find(
-        campaign,
-        fields=fields,
-        values=values,
-        slow=slow,
-        money=money,
-        hidden=hidden,
-        rhythm=rhythm,
-        sparse=sparse,
-        late=late,
-        discount=discount,
-    )
+    simulator = find(campaign, **options)
     days = simulator.log_days if days is None else days
     for name, value, least in (("users", users, 1), ("days", days, 1), ("seed", seed, 0)):
         if not isinstance(value, int) or value < least:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal
+from typing import Literal, get_args
 
 import numpy as np
 
@@ -30,15 +30,14 @@ from outlay.core.transitions import LEARN, SPLITS, Transitions
 from outlay.jobs.prepare import prepare
 from outlay.learning import CRITICS
 from outlay.learning.screening import Screening, screen, screened_words, wide
+from outlay.response.model import Kind
 from outlay.training import AUTO, GAMES, METHODS, ORACLES, every_budget, log_game, two_stage
 from outlay.training.record import Learned, record
 
-RESPONSES = ("deepfm", "din")
+RESPONSES: tuple[Kind, ...] = get_args(Kind)
 
 STATE_ROWS = 250_000  # rows of learn users, about, on which the state is tested before training
 NO_SPLIT = 255  # of users that are left out
-
-Response = Literal["deepfm", "din"]
 
 
 @dataclass(frozen=True)
@@ -47,7 +46,7 @@ class Options:
 
     method: str
     oracle: str
-    response: Response | None
+    response: Kind | None
     label_days: int | None
     preset: Literal["outlay", "paper"] | None
     folds: int | None
@@ -64,7 +63,7 @@ def train(
     *,
     method: str | None = None,
     oracle: str = AUTO,
-    response: Response | None = None,
+    response: Kind | None = None,
     label_days: int | None = None,
     preset: Literal["outlay", "paper"] | None = None,
     folds: int | None = None,
@@ -113,6 +112,13 @@ def train(
     options = Options(method, oracle, response, label_days, preset, folds, seed, resume, threads, workers, screening)
     _check_options(options)
     out = Path(out)
+    _check_out(out, source, overwrite=overwrite)
+    with partial_folder(out, "run", resume=resume) as partial:
+        return _train(source, out, partial, options, progress or silent)
+
+
+def _check_out(out: Path, source: str | Path | Campaign, *, overwrite: bool) -> None:
+    """Raise FolderError if a RUN cannot be written to `out` without the loss of anything."""
     check_replaceable(out, "run")
     if not overwrite and (out / ESTIMATES).exists():
         raise FolderError(
@@ -122,8 +128,6 @@ def train(
         )
     if not isinstance(source, Campaign) and Path(source).resolve().is_relative_to(out.resolve()):
         raise FolderError("lies in the folder that the run is to replace.", file=source, way_out="Give another --out.")
-    with partial_folder(out, "run", resume=resume) as partial:
-        return _train(source, out, partial, options, progress or silent)
 
 
 def _preset(source: str | Path | Campaign, given: str | None) -> str | None:
@@ -179,7 +183,7 @@ def _check_options(options: Options) -> None:
 
 def _train(source: str | Path | Campaign, out: Path, partial: Path, options: Options, report: Progress) -> Run:
     """Train into the folder `partial`, which is put in place of `out` when it is finished."""
-    data, campaign, notes = _data(source, options.method, partial, options.preset, options.threads, report)
+    data, campaign, notes = _data(source, partial, options, report)
     campaign = campaign.with_train(folds=options.folds)
     fields: list[str] | None = None
     if wide(data, campaign):
@@ -239,53 +243,19 @@ def _paper_words(campaign: Campaign, method: str) -> str:
 
 
 def _data(
-    source: str | Path | Campaign,
-    method: str,
-    partial: Path,
-    preset: str | None,
-    threads: int | None,
-    report: Progress,
+    source: str | Path | Campaign, partial: Path, options: Options, report: Progress
 ) -> tuple[Transitions, Campaign, list[str]]:
     """Open DATA, or prepare the campaign's log into RUN/data; the campaign with its settings; what to tell the user."""
-    notes: list[str] = []
     if isinstance(source, Campaign) or Path(source).is_file() or Path(source).suffix == ".toml":
         campaign = source if isinstance(source, Campaign) else Campaign.load(source)
-        if preset is not None:
-            campaign = campaign.with_train(preset=preset)
-        folder = partial / "data"
-        if not (folder / "manifest.json").exists():
-            prepare(campaign, folder, threads=threads, progress=within(report, 0, 0.15))
-        data = Transitions.open(folder)
-        if data.campaign.model_dump() != campaign.model_dump():
-            raise FolderError(
-                "the unfinished run was begun with another campaign file or preset.",
-                file=campaign.path,
-                way_out="Put the file back as it was, or train without --resume.",
-            )
-        campaign = data.campaign
+        if options.preset is not None:
+            campaign = campaign.with_train(preset=options.preset)
+        data = _prepared(campaign, partial, options.threads, report)
+        campaign, notes = data.campaign, list[str]()
     else:
-        if (inside := Path(source) / "campaign.toml").is_file() and kind_of(Path(source)) in (None, "campaign"):
-            raise FolderError(
-                "is the folder of a campaign; its campaign.toml or a DATA folder is expected.",
-                file=source,
-                way_out=f"Give {inside}.",
-            )
-        data = Transitions.open(source)
-        campaign = data.campaign
-        if preset is not None:  # the split and the discount are in the data
-            campaign = campaign.with_train(preset=preset, shares=campaign.train.shares)
-            campaign = campaign.model_copy(update={"meta": data.campaign.meta})
-            notes.append(
-                f"preset on prepared data: the split stays as prepared, {list(campaign.train.shares)}, and so does the "
-                "discount; train from the campaign file for the preset's."
-            )
-        if campaign.path.exists() and Campaign.load(campaign.path) != data.campaign:
-            notes.append(
-                f"{campaign.path} has changed since the data were prepared; this run uses it as it was then. "
-                "Train from the campaign file, or prepare again, to use it as it is now."
-            )
+        data, campaign, notes = _given(Path(source), options.preset)
     if campaign.train.preset == "paper":
-        notes.append(_paper_words(campaign, method))
+        notes.append(_paper_words(campaign, options.method))
     notes += [f"{words}." for words in data.manifest.told]
     check_stated(data, campaign)
     if free := unpriced_of(data, campaign):
@@ -298,4 +268,44 @@ def _data(
                 where="train.shares",
                 way_out="Take a log with more users, or give that split a larger share.",
             )
+    return data, campaign, notes
+
+
+def _prepared(campaign: Campaign, partial: Path, threads: int | None, report: Progress) -> Transitions:
+    """The campaign's log, prepared into RUN/data unless an unfinished run has it there."""
+    folder = partial / "data"
+    if not (folder / "manifest.json").exists():
+        prepare(campaign, folder, threads=threads, progress=within(report, 0, 0.15))
+    data = Transitions.open(folder)
+    if data.campaign.model_dump() != campaign.model_dump():
+        raise FolderError(
+            "the unfinished run was begun with another campaign file or preset.",
+            file=campaign.path,
+            way_out="Put the file back as it was, or train without --resume.",
+        )
+    return data
+
+
+def _given(source: Path, preset: str | None) -> tuple[Transitions, Campaign, list[str]]:
+    """DATA as they were prepared, the campaign with its settings, and what differs from the campaign file."""
+    if (inside := source / "campaign.toml").is_file() and kind_of(source) in (None, "campaign"):
+        raise FolderError(
+            "is the folder of a campaign; its campaign.toml or a DATA folder is expected.",
+            file=source,
+            way_out=f"Give {inside}.",
+        )
+    data, notes = Transitions.open(source), list[str]()
+    campaign = data.campaign
+    if preset is not None:  # the split and the discount are in the data
+        campaign = campaign.with_train(preset=preset, shares=campaign.train.shares)
+        campaign = campaign.model_copy(update={"meta": data.campaign.meta})
+        notes.append(
+            f"preset on prepared data: the split stays as prepared, {list(campaign.train.shares)}, and so does the "
+            "discount; train from the campaign file for the preset's."
+        )
+    if campaign.path.exists() and Campaign.load(campaign.path) != data.campaign:
+        notes.append(
+            f"{campaign.path} has changed since the data were prepared; this run uses it as it was then. "
+            "Train from the campaign file, or prepare again, to use it as it is now."
+        )
     return data, campaign, notes

@@ -122,11 +122,12 @@ def _leak(feature: str, words: str, rows: int) -> Finding:
     """The feature as a finding, with the evidence in words and the rows that it rests on."""
     return Finding(
         "error",
-        f"log.features, {feature}",
+        "log.features",
         f"{words}.",
         "Leave it out, or take its value of the day before. If it is known before the decision all the same, "
         f"say so under [log.features]: known_before = [{json.dumps(feature)}].",
         rows,
+        feature,
     )
 
 

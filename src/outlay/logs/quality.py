@@ -7,7 +7,7 @@ key or column, what was found, how often, and the way out.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from outlay.core.campaign import Campaign
 from outlay.core.errors import LogError
@@ -140,8 +140,10 @@ def _missing(log: Log) -> dict[str, int]:
 
 def _values(log: Log, missing: dict[str, int]) -> list[Finding]:
     """Missing and impossible values."""
-    keys = {"user": "log.user", "time": "log.time", "action": "log.action", "reward": "log.reward"}
-    keys |= {f"cost of {b.name}": f"budget {b.name}.cost" for b in log.campaign.budgets}
+    keys: dict[str, tuple[str, str | None]] = {
+        role: (f"log.{role}", None) for role in ("user", "time", "action", "reward")
+    }
+    keys |= {f"cost of {b.name}": ("budget.cost", b.name) for b in log.campaign.budgets}
     columns = {"user": '"user"', "time": '"time"'} | {
         f"cost of {b.name}": c for b, c in zip(log.campaign.budgets, log.costs, strict=True)
     }
@@ -151,13 +153,14 @@ def _values(log: Log, missing: dict[str, int]) -> list[Finding]:
             place = _first(log, f"{columns.get(name, name)} IS NULL")
             way_out = f"Fix them, or leave these rows out: {_leave_out(log, name)}."
             message = f"{name} is missing or NaN in {count:,} rows, {place}."
-            findings.append(Finding("error", keys[name], message, way_out, count))
+            key, budget = keys[name]
+            findings.append(Finding("error", key, message, way_out, count, budget))
     wrong = _impossible(log)
-    counts = log.source.run("SELECT " + ", ".join(f"count(*) FILTER ({w[2]})" for w in wrong) + " FROM roles")[0]
-    for (key, column, condition, text, way_out), count in zip(wrong, counts, strict=True):
+    counts = log.source.run("SELECT " + ", ".join(f"count(*) FILTER ({w.condition})" for w in wrong) + " FROM roles")[0]
+    for value, count in zip(wrong, counts, strict=True):
         if count:
-            place = _first(log, condition, column)
-            findings.append(Finding("error", key, f"{text} in {count:,} rows, {place}.", way_out, int(count)))
+            message = f"{value.words} in {count:,} rows, {_first(log, value.condition, value.column)}."
+            findings.append(Finding("error", value.key, message, value.way_out, int(count), value.budget))
     if missing.get("eligible"):
         count = missing["eligible"]
         message = f"the list is missing in {count:,} rows with a choice; every action counts as allowed there."
@@ -165,18 +168,28 @@ def _values(log: Log, missing: dict[str, int]) -> list[Finding]:
     return findings
 
 
-def _impossible(log: Log) -> list[tuple[str, str, str, str, str]]:
-    """Key, column, condition, words and way out of every kind of value that cannot be."""
+class _Impossible(NamedTuple):
+    """A kind of value that cannot be: the key it stands under, its column, when, in words, and the budget it is of."""
+
+    key: str
+    column: str
+    condition: str
+    words: str
+    way_out: str
+    budget: str | None = None
+
+
+def _impossible(log: Log) -> list[_Impossible]:
     drop = "Fix them, or leave these rows out with log.where."
     unit = "Is it a number that stands for something else? Else give it in a larger unit."
     costs = [
-        (f"budget {b.name}.cost", c, f"cost of {b.name}") for b, c in zip(log.campaign.budgets, log.costs, strict=True)
+        ("budget.cost", c, f"cost of {b.name}", b.name) for b, c in zip(log.campaign.budgets, log.costs, strict=True)
     ]
-    outcomes = [("log.reward", "reward", "reward"), *costs]
-    wrong = [(key, c, f"isinf({c})", f"{name} is infinite", drop) for key, c, name in outcomes]
+    outcomes = [("log.reward", "reward", "reward", None), *costs]
+    wrong = [_Impossible(key, c, f"isinf({c})", f"{name} is infinite", drop, b) for key, c, name, b in outcomes]
     wrong += [
-        (key, c, f"abs({c}) > {LARGEST} AND NOT isinf({c})", f"{name} is beyond {LARGEST:g}", unit)
-        for key, c, name in (("log.action", "action", "action"), *outcomes)
+        _Impossible(key, c, f"abs({c}) > {LARGEST} AND NOT isinf({c})", f"{name} is beyond {LARGEST:g}", unit, b)
+        for key, c, name, b in (("log.action", "action", "action", None), *outcomes)
     ]
     if log.campaign.log.propensity:
         way_out = "Give the probability of the action in the row; mark rows without a choice with log.forced."
@@ -187,14 +200,14 @@ def _impossible(log: Log) -> list[tuple[str, str, str, str, str]]:
             "above 1": "propensity > 1",
         }.items():
             text = f"propensity is {name} (expected: in (0, 1], the chance of the action given)"
-            wrong.append(("log.propensity", "propensity", f"{log.choice} AND {condition}", text, way_out))
+            wrong.append(_Impossible("log.propensity", "propensity", f"{log.choice} AND {condition}", text, way_out))
     if log.campaign.log.eligible:
         condition = f"{log.choice} AND eligible IS NOT NULL AND NOT list_contains(eligible, action)"
         text, way_out = (
             "the action given is not among the eligible ones",
             "Fix the list, or mark these rows with log.forced.",
         )
-        wrong.append(("log.eligible", "action", condition, text, way_out))
+        wrong.append(_Impossible("log.eligible", "action", condition, text, way_out))
     return wrong
 
 
@@ -206,9 +219,9 @@ def _reserves(log: Log, actions: list[Action]) -> list[Finding]:
     findings = []
     none = log.campaign.meta.none or 0.0
     for j, (budget, cost) in enumerate(zip(log.campaign.budgets, log.costs, strict=True)):
-        key, reserve, money = f"budget {budget.name}.reserve", f"reserve{j}", j == log.campaign.money
+        reserve, money = f"reserve{j}", j == log.campaign.money
         if budget.reserve is None:
-            findings += _unpriced(log, actions, none, key, cost) if money else []
+            findings += _unpriced(log, actions, none, budget.name, cost) if money else []
             continue
         (differ,) = log.source.run(
             f"SELECT count(*) FROM (SELECT 1 FROM roles GROUP BY action HAVING count(DISTINCT {reserve}) > 1 "
@@ -218,11 +231,12 @@ def _reserves(log: Log, actions: list[Action]) -> list[Finding]:
             findings.append(
                 Finding(
                     "warning",
-                    key,
+                    "budget.reserve",
                     f"{budget.reserve} is not told by the action alone: {differ:,} "
                     "actions have several values, or none. Nothing is certified by it.",
                     "Give the largest cost of each action, by the action and constants.",
                     int(differ),
+                    budget.name,
                 )
             )
         if budget.sign < 0 and not money:
@@ -235,24 +249,25 @@ def _reserves(log: Log, actions: list[Action]) -> list[Finding]:
             findings.append(
                 Finding(
                     "error" if money and offered else "warning",
-                    key,
+                    "budget.reserve",
                     f"{budget.reserve} is not the largest cost: {count:,} rows cost more, "
                     f"{_first(log, above, cost)}. It is not believed, so nothing is certified by it, "
                     "and a server that sets it aside may pay more.",
                     TOO_LOW,
                     int(count),
+                    budget.name,
                 )
             )
     return findings
 
 
-def _unpriced(log: Log, actions: list[Action], none: float, key: str, cost: str) -> list[Finding]:
+def _unpriced(log: Log, actions: list[Action], none: float, budget: str, cost: str) -> list[Finding]:
     """Actions of which neither the campaign file nor a row says what they cost."""
     largest = dict(log.source.run(f"SELECT action, max({cost}) FROM roles GROUP BY action"))
     given = {action.value: action.count for action in actions}
     free = unpriced(given, [largest.get(value) or 0.0 for value in given], none)
     count = sum(given[value] for value in free)
-    return [Finding("warning", key, unpriced_words(free), WAY_OUT, count)] if free else []
+    return [Finding("warning", "budget.reserve", unpriced_words(free), WAY_OUT, count, budget)] if free else []
 
 
 def _leave_out(log: Log, name: str) -> str:
@@ -349,7 +364,7 @@ def _links(log: Log, duplicates: int) -> list[Finding]:
         findings.append(
             Finding(
                 "error",
-                "log.user, log.time",
+                "log.rows",
                 f"{duplicates:,} rows repeat a user and time, {place}.",
                 "Keep one row per user and time: aggregate them, or filter with log.where.",
                 duplicates,
@@ -440,4 +455,4 @@ def _segments(log: Log) -> list[Finding]:
 def _can_be_held(findings: list[Finding], actions: list[Action]) -> bool:
     """Whether every row with a choice has a propensity, and tables of actions and segments have room."""
     spoilt = {"log.propensity", "log.eligible", "log.segment"}
-    return len(actions) <= MAX_ACTIONS and not any(f.level == "error" and f.where in spoilt for f in findings)
+    return len(actions) <= MAX_ACTIONS and not any(f.level == "error" and f.key in spoilt for f in findings)

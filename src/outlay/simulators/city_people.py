@@ -55,7 +55,7 @@ from outlay.simulators.city import (
 )
 from outlay.simulators.city_truth import CityTruth, pull_of
 from outlay.simulators.simulator import Held
-from outlay.simulators.write import Columns, campaign_text
+from outlay.simulators.write import CampaignFile, Columns
 
 Floats = NDArray[np.float64]
 Index = NDArray[np.intp]
@@ -274,40 +274,37 @@ class CityWorld:
         no_held("city", held)
         return log_of(self.city, users, days, seed)
 
-    def text(
-        self,
-        days: int,
-        held: Held = None,
-        *,
-        name: str = "city",
-        categorical: Sequence[str] = tuple(CATEGORICAL),
-        numeric: Sequence[str] | None = None,
-        about: str = "habit, fatigue, recency and coupons used lately are numbers; most others are noise",
-        propensity: str = "by habit, price_taste and plan",
-        truth: str = "city.json",
-    ) -> str:
-        """Return the text of campaign.toml; the words and names of features may be those of another log of the city."""
-        no_held(name, held)
+    def text(self, days: int, held: Held = None) -> str:
+        """Return the text of campaign.toml.
+
+        Raises:
+            OutlayError: if `held` is given.
+        """
+        no_held("city", held)
+        return self.file(days).text()
+
+    def file(self, days: int) -> CampaignFile:
+        """Return what campaign.toml says of a log of so many days."""
         city = self.city
         sparse = "\ncomplete = true           # days without a coupon and without activity have no row"
-        return campaign_text(
-            name=name,
+        return CampaignFile(
+            name="city",
             discount=city.gamma,
             horizon_days=min(days, DAYS),
             report_days=[k for k in REPORT_DAYS if k <= days],
             none=0.0,
             actions=COUPONS.tolist(),
-            propensity=propensity,
+            propensity="by habit, price_taste and plan",
             more=sparse if city.sparse else "",
             reward="spend" if city.money else "active",
             about_reward="tens of yuan spent that day" if city.money else "1 if the user was active that day",
             segment="segment",
             contrast=(0.0, 2.0),
-            categorical=list(categorical),
-            numeric=city.numeric if numeric is None else numeric,
-            about_features=about,
+            categorical=tuple(CATEGORICAL),
+            numeric=city.numeric,
+            about_features="habit, fatigue, recency and coupons used lately are numbers; most others are noise",
             at_most=AT_MOST,
-            truth=truth,
+            truth="city.json",
         )
 
     def write_truth(self, folder: Path) -> None:

@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 
 from outlay.core.cmdp import TabularCMDP
 from outlay.ops.tabular import measure
-from outlay.simulators.write import Columns, campaign_text
+from outlay.simulators.write import CampaignFile, Columns
 
 Held = tuple[float, float] | None  # two coupons, one of which each user keeps
 
@@ -176,7 +176,7 @@ class Simulator:
         them (the truth keeps all), and the contrast of the effect table is that pair.
         """
         coupons = self.coupons.tolist()
-        return campaign_text(
+        return CampaignFile(
             name=self.name,
             discount=self.model.discount,
             horizon_days=min(days, self.horizon_days),
@@ -193,7 +193,7 @@ class Simulator:
             about_features=self.about_features,
             at_most=self.limit(held),
             truth="truth.npz, states.parquet",
-        )
+        ).text()
 
     def write_truth(self, folder: Path) -> None:
         """The exact model, and what its states look like."""

@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -241,16 +241,17 @@ class WideWorld:
     def text(self, days: int, held: Held = None) -> str:
         """Return the text of campaign.toml."""
         no_held("wide", held)
-        return CityWorld(self.city).text(
-            days,
+        file = replace(
+            CityWorld(self.city).file(days),
             name="wide",
             categorical=self.names,
             numeric=(),
-            about=f"{self.fields} fields with {self.values} values in all; {len(SHOWN)} show something of the users, "
-            f"{len(MATTER)} of these matter, and the others are noise",
+            about_features=f"{self.fields} fields with {self.values} values in all; {len(SHOWN)} show something of the "
+            f"users, {len(MATTER)} of these matter, and the others are noise",
             propensity="by features behind the fields",
             truth=f"city.json, {WIDE_FILE}",
         )
+        return file.text()
 
     def write_truth(self, folder: Path) -> None:
         """Write the options, which determine the truth."""

@@ -23,6 +23,7 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -161,29 +162,11 @@ def _table(chunk: Columns) -> pa.Table:
     return pa.table({"user_id": pc.take(names, pa.array(position)), **others})
 
 
-def campaign_text(
-    *,
-    name: str,
-    discount: float,
-    horizon_days: int,
-    report_days: Sequence[int],
-    none: float | None,
-    actions: Sequence[float],
-    propensity: str,
-    more: str = "",
-    reward: str = "active",
-    about_reward: str = "1 if the user was active that day",
-    segment: str,
-    contrast: Sequence[float],
-    categorical: Sequence[str],
-    numeric: Sequence[str] = (),
-    about_features: str,
-    at_most: float,
-    truth: str,
-) -> str:
-    """campaign.toml.
+@dataclass(frozen=True, kw_only=True)
+class CampaignFile:
+    """What a campaign.toml says.
 
-    Args:
+    Attributes:
         name: of the campaign.
         discount: γ per day.
         horizon_days: span of a total per user, no longer than the log.
@@ -202,25 +185,38 @@ def campaign_text(
         at_most: the limit, in money per decision.
         truth: the files that hold the truth.
     """
-    return TEMPLATE.format(
-        name=name,
-        discount=discount,
-        horizon_days=horizon_days,
-        report_days=list(report_days),
-        none="" if none is None else f"\nnone = {none}                # the value that means no coupon",
-        actions=list(actions),
-        propensity=propensity,
-        more=more,
-        reward=reward,
-        about_reward=about_reward,
-        segment=segment,
-        contrast=list(contrast),
-        categorical=_list(categorical),
-        numeric=f"\nnumeric = {_list(numeric)}" if numeric else "",
-        about_features=about_features,
-        at_most=at_most,
-        truth=truth,
-    )
+
+    name: str
+    discount: float
+    horizon_days: int
+    report_days: Sequence[int]
+    none: float | None
+    actions: Sequence[float]
+    propensity: str
+    more: str = ""
+    reward: str = "active"
+    about_reward: str = "1 if the user was active that day"
+    segment: str
+    contrast: Sequence[float]
+    categorical: Sequence[str]
+    numeric: Sequence[str] = ()
+    about_features: str
+    at_most: float
+    truth: str
+
+    def text(self) -> str:
+        """Return the file."""
+        of_toml = {
+            "report_days": list(self.report_days),
+            "none": ""
+            if self.none is None
+            else f"\nnone = {self.none}                # the value that means no coupon",
+            "actions": list(self.actions),
+            "contrast": list(self.contrast),
+            "categorical": _list(self.categorical),
+            "numeric": f"\nnumeric = {_list(self.numeric)}" if self.numeric else "",
+        }
+        return TEMPLATE.format(**vars(self) | of_toml)
 
 
 def _list(names: Sequence[str]) -> str:

@@ -1,21 +1,69 @@
-"""A function of many shards, each called on some machine of a cluster.
+"""A Ray cluster: the one that `RAY_ADDRESS` names or that runs on this machine, else one of this machine alone.
 
-for result in on_cluster(work, shards):       in the order of the shards
+with connected() as ray: ...
+for result in on_cluster(work, shards): ...       # each called on some machine; in the order of the shards
 """
 
 from __future__ import annotations
 
+import logging
+import os
+import socket
+import warnings
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
-from outlay.cluster.connection import connected
 from outlay.core.errors import LostWorkerError, OutlayError
+from outlay.core.machine import optional, processors
 
 X = TypeVar("X")
 Y = TypeVar("Y")
 
+TIMEOUT = 10.0  # seconds
 RETRIES = 3  # times that a shard is begun again when its worker is lost
+
+
+@contextmanager
+def connected() -> Iterator[Any]:
+    """The module `ray`, connected while the block runs.
+
+    Raises:
+        OutlayError: if Ray is not installed, or the cluster does not answer.
+    """
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+    with optional(), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        import ray
+    if ray.is_initialized():
+        yield ray
+        return
+    address = os.environ.get("RAY_ADDRESS")
+    alone: dict[str, Any] = {} if address else {"num_cpus": processors()}
+    try:
+        _look_for(address)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            ray.init(log_to_driver=False, logging_level=logging.ERROR, include_dashboard=False, **alone)
+    except (OSError, RuntimeError, ValueError) as error:
+        raise OutlayError(
+            f"Ray does not answer ({str(error).splitlines()[0]}).",
+            where=f"RAY_ADDRESS {address!r}",
+            way_out="Start the cluster, or unset RAY_ADDRESS to use this machine.",
+        ) from None
+    try:
+        yield ray
+    finally:
+        ray.shutdown()
+
+
+def _look_for(address: str | None) -> None:
+    """Raise OSError if nothing answers at `host:port`; Ray itself tries for minutes."""
+    host, _, port = (address or "").removeprefix("ray://").rpartition(":")
+    if host and port.isdigit():
+        socket.create_connection((host.strip("[]"), int(port)), TIMEOUT).close()
 
 
 def on_cluster(function: Callable[[X], Y], items: Iterable[X]) -> Iterator[Y]:
