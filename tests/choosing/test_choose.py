@@ -31,6 +31,7 @@ from outlay.learning.tabular import countable
 from outlay.ops.intervals import Spread, std_error
 from outlay.training.log_game import critic_context
 from small_logs import campaign
+from telling import missing
 
 
 def chosen(data: Transitions, folder: Path, actions: Sequence[int] | None = None) -> Selection:
@@ -207,9 +208,9 @@ def test_what_is_called_the_least_is_that_of_all_policies_that_were_measured(tmp
     with pytest.raises(InfeasibleError) as caught:
         restricted(tmp_path, 0.3)
     message = str(caught.value)
-    assert "neither do constant actions. coupon_cost: the limit is at most 0.3 per decision, and the least" in message
+    assert not missing(message, "constant actions", "coupon_cost", "at most 0.3 per decision")
     assert "that was measured is 0.6" in message
-    assert "(by always the least coupon_cost allowed)" in message
+    assert not missing(message, "the least coupon_cost allowed")
 
 
 def offered_by_a_rule(log: Path, folder: Path, **how: Any) -> Selection:

@@ -64,13 +64,13 @@ def test_a_rival_is_a_run_a_table_or_the_old_policy(
     ]
     assert names == [None, None, "rule.parquet", "run (aim-greedy)", "run (aim-greedy)"]
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(FolderError, match=r"^elsewhere, --against: does not exist\. Give a RUN folder"):
+    with pytest.raises(FolderError, match=r"^elsewhere, --against: does not exist"):
         compared_policy(at, "elsewhere")
     (tmp_path / "folder").mkdir()
     with pytest.raises(FolderError, match="folder"):
         compared_policy(at, "folder")
     (tmp_path / "notes.txt").write_text("not a policy")
-    with pytest.raises(LogError, match=r"notes\.txt, policy: cannot be read as Parquet"):
+    with pytest.raises(LogError, match=r"notes\.txt, policy: .*Parquet"):
         compared_policy(at, "notes.txt")
 
 
@@ -79,7 +79,7 @@ def test_a_run_with_other_actions_or_a_damaged_bundle_is_no_rival(
 ) -> None:
     path = habit.changed(tmp_path / "more", ("5.5, 6.0]", "5.5, 6.0, 7.0]"))
     more = outlay.prepare(path, tmp_path / "more" / "data")
-    with pytest.raises(FolderError, match=r"run, --against: was trained on a log with other features, values or act"):
+    with pytest.raises(FolderError, match=r"run, --against: .*other features"):
         from_run(Measure(more, CERTIFY, None), Run.open(finished), "against")
     shutil.copytree(finished, tmp_path / "broken")
     manifest = tmp_path / "broken" / "bundle" / "manifest.json"

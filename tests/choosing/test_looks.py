@@ -198,7 +198,7 @@ def test_looks_that_cannot_be_counted_are_refused(
 ) -> None:
     (tmp_path / "file").touch()
     monkeypatch.setenv("OUTLAY_LOOKS", str(tmp_path / "file" / "looks.sqlite"))
-    with pytest.raises(FolderError, match=r"cannot be counted in it .*set OUTLAY_LOOKS to a file that can be written"):
+    with pytest.raises(FolderError, match=r"cannot be counted.*OUTLAY_LOOKS"):
         look(data, "a", 0.95)
 
 
@@ -215,7 +215,7 @@ def test_the_count_lies_in_the_state_folder_of_the_user(tmp_path: Path, monkeypa
 def test_a_damaged_copy_is_not_taken_for_no_looks(data: Transitions, content: str) -> None:
     (data.folder / FILE).write_text(content)
     for function in (looks, lambda data: next_alpha(data, 0.95), lambda data: look(data, "a", 0.95)):
-        with pytest.raises(FolderError, match=r"looks\.json: is not valid JSON.*another train\.salt"):
+        with pytest.raises(FolderError, match=r"looks\.json: .*JSON.*train\.salt"):
             function(data)
     assert (data.folder / FILE).read_text() == content
 
@@ -224,7 +224,7 @@ def test_a_damaged_count_is_not_taken_for_no_looks(data: Transitions) -> None:
     look(data, "a", 0.95)
     counted_in().write_bytes(b"no database" * 100)
     for function in (looks, lambda data: look(data, "b", 0.95)):
-        with pytest.raises(FolderError, match=r"is damaged .*unknown how often.*another train\.salt"):
+        with pytest.raises(FolderError, match=r"damaged.*unknown how often.*train\.salt"):
             function(data)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from outlay.jobs.allocate import allocate_users
 from outlay.serve.config import ServeConfig
 from outlay.serve.deciding.loaded_bundle import prepare_bundle
 from outlay.serve.ledger.money import Money
+from telling import missing
 
 
 def test_the_largest_cost_seen_is_the_amount_that_the_log_writes(tmp_path: Path) -> None:
@@ -45,18 +47,16 @@ def never_redeemed(folder: Path, stated: str = "", **changes: Any) -> Path:
 
 def test_an_action_that_never_cost_anything_is_told_by_check_train_and_serve(tmp_path: Path) -> None:
     path = never_redeemed(tmp_path)
-    words = (
-        "no row of the log cost anything with the action 3, and nothing states what it can cost: no money would be set "
-        "aside for it, and no cap would hold."
-    )
     (found,) = (f for f in outlay.check(path).findings if f.where == "budget coupon_cost.reserve")
-    assert (found.level, found.message) == ("warning", words)
+    words = found.message
+    assert found.level == "warning"
+    assert not missing(words, "no row", "the action 3", "no cap")
     run = outlay.train(path, tmp_path / "run", oracle="tabular", folds=1)
     assert f"{words} {found.way_out}" in run.manifest["notes"]
     with pytest.raises(OutlayError) as error:
         prepare_bundle(run.bundle, ServeConfig())
     assert str(error.value) == f"{run.bundle}: {words} {found.way_out}"
-    with pytest.raises(CampaignError, match=words):
+    with pytest.raises(CampaignError, match=re.escape(words)):
         allocate_users(run, path.parent / "log.parquet", 1000.0, tmp_path / "out.csv", cost="reserve")
     stated = ServeConfig.parse({"reserve": {"1": 1, "2": 2, "3": 3}})
     assert prepare_bundle(run.bundle, stated).amounts == (100, 200, 300)
@@ -69,7 +69,7 @@ def test_what_is_stated_is_set_aside_and_the_bundle_knows_what_was_seen(tmp_path
     loaded = prepare_bundle(run.bundle, ServeConfig())
     assert loaded.amounts == (100, 200, 300)
     assert loaded.bundle.manifest.largest_costs == (1.0, 2.0, 0.0)
-    with pytest.raises(OutlayError, match="is 1 for the action 2, and a row of the log cost 2 with it"):
+    with pytest.raises(OutlayError, match=r"1 for the action 2, .*cost 2"):
         prepare_bundle(run.bundle, ServeConfig.parse({"reserve": {"1": 1, "2": 1, "3": 0}}))
 
 
@@ -125,7 +125,7 @@ def test_data_of_an_older_version_that_the_log_contradicts_are_not_trained_on(tm
     content = json.loads(file.read_text())
     content["campaign"]["budget"][0]["reserve"] = "coupon * 0.5"
     file.write_text(json.dumps(content))
-    with pytest.raises(CampaignError, match=r"budget coupon_cost\.reserve: is 0\.5 for the action 1, and a row of the"):
+    with pytest.raises(CampaignError, match=r"budget coupon_cost\.reserve: .*0\.5 for the action 1\b"):
         outlay.train(tmp_path / "data", tmp_path / "run")
 
 
@@ -140,7 +140,8 @@ def test_a_statement_without_an_amount_for_every_action_is_none(tmp_path: Path, 
 def test_an_action_that_was_never_given_is_not_priced_either(tmp_path: Path) -> None:
     path = campaign_file(tmp_path, panel(), log='propensity = "p"\nactions = [1, 2, 3, 4]')
     (found,) = (f for f in outlay.check(path).findings if f.where == "budget coupon_cost.reserve")
-    assert found.message.startswith("no row of the log cost anything with the action 4, and nothing states")
+    assert not missing(found.message, "no row", "the action 4")
+    assert not re.search(r"action [123]\b", found.message)
 
 
 def test_only_of_money_is_anything_set_aside(tmp_path: Path) -> None:

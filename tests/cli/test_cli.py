@@ -31,6 +31,7 @@ from outlay.cli.main import app
 from outlay.core.version import __version__
 from outlay.jobs import doctor
 from outlay.training import every_budget as train_frontier
+from telling import missing
 
 COMMANDS = (
     "init",
@@ -83,7 +84,9 @@ def test_the_console_script_is_this_entry_point() -> None:
     found = subprocess.run([program, "prepare", "none.toml", "--out", "none"], capture_output=True, text=True)
     assert found.returncode == 2
     assert found.stdout == ""
-    assert found.stderr == "error: none.toml: does not exist. Write one with: outlay init LOG --out campaign.toml\n"
+    assert found.stderr.startswith("error: none.toml: does not exist")
+    assert found.stderr.count("\n") == 1
+    assert not missing(found.stderr, "outlay init LOG", "--out campaign.toml")
 
 
 @pytest.mark.parametrize(
@@ -162,7 +165,7 @@ def test_a_blocked_check_exits_with_2_and_still_lists_all_it_found(habit: Habit,
     assert json.loads(found.out)["blocks"] is True
     found = outlay("check", path)
     assert found.code == 2
-    assert "Fix these errors before you run outlay prepare." in found.out
+    assert not missing(found.out, "Fix", "before", "outlay prepare")
 
 
 def test_quiet_says_nothing_when_all_is_well(habit: Habit, tmp_path: Path, run: Path) -> None:
@@ -188,7 +191,7 @@ def test_a_bug_of_ours_exits_with_1_and_asks_for_a_report(
     found = outlay("train", habit.data, "--out", tmp_path / "run")
     assert found.code == 1
     assert "ZeroDivisionError: ours" in found.err
-    assert "This is a bug in outlay" in found.err
+    assert not missing(found.err, "a bug in outlay")
     assert not (tmp_path / "run").exists()
 
 
@@ -272,9 +275,7 @@ def test_a_run_that_was_evaluated_is_not_replaced_unasked(habit: Habit, evaluate
     before = (tmp_path / "run" / "estimates.json").read_bytes()
     found = outlay("train", habit.data, "--out", tmp_path / "run")
     assert found.code == 2
-    assert (
-        "holds an evaluated run: its estimates.json would be deleted. Give another --out, or --overwrite" in found.err
-    )
+    assert not missing(found.err, "evaluated run", "estimates.json", "another --out", "--overwrite")
     assert (tmp_path / "run" / "estimates.json").read_bytes() == before
     assert outlay("train", habit.data, "--out", tmp_path / "run", "--overwrite", "--quiet").code == 0
     assert not (tmp_path / "run" / "estimates.json").exists()
@@ -312,7 +313,7 @@ def test_unknown_values_are_counted_on_stderr(finished: Path, tmp_path: Path) ->
     (tmp_path / "rows.csv").write_text("user_id,yesterday,level\na,0,9\nb,1,2\n")
     found = outlay("score", finished / "bundle", tmp_path / "rows.csv", "--out", tmp_path / "d.csv")
     assert found.code == 0
-    assert "1 values were not in the vocabulary" in found.err
+    assert not missing(found.err, "1 values", "vocabulary")
     assert "2 rows" in found.out
 
 
@@ -320,7 +321,7 @@ def test_rows_in_unseen_states_are_counted_on_stderr(table_bundle: Bundle, tmp_p
     (tmp_path / "rows.csv").write_text("user_id,level,city,spend\na,1,Ulm,10\nb,3,Ulm,10\n")
     found = outlay("score", table_bundle.folder, tmp_path / "rows.csv", "--out", tmp_path / "d.csv")
     assert found.code == 0
-    assert "Rows in states that the log never showed: 1." in found.err
+    assert not missing(found.err, "states", "never showed: 1")
 
 
 def test_the_package_lists_what_it_offers() -> None:
@@ -340,4 +341,5 @@ def test_ctrl_c_while_the_command_line_is_loaded_is_one_line() -> None:
     )
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert found.returncode == 130
-    assert found.stderr == "interrupted; nothing half-written was left as finished.\n"
+    assert found.stderr.startswith("interrupted; nothing half-written")
+    assert found.stderr.count("\n") == 1

@@ -17,6 +17,7 @@ from command_line import outlay
 from outlay.bundles.decide import Bundle
 from outlay.serve.ledger.sqlite import SqliteLedger
 from patience import PATIENCE
+from telling import missing
 
 CONFIG = f"""
 ledger_seconds = {PATIENCE}
@@ -93,15 +94,15 @@ def test_it_answers_keeps_the_cap_and_ends_in_order(running: tuple[Any, str], tm
     ("arguments", "words"),
     [
         (["nowhere"], "nowhere: does not exist."),
-        (["{bundle}"], "does not say how much money to reserve"),
+        (["{bundle}"], "how much money to reserve"),
         (["{bundle}", "--config", "none.toml"], "none.toml: does not exist."),
-        (["{bundle}", "--config", "{wrong}"], "capz: unknown key. Did you mean 'caps'?"),
+        (["{bundle}", "--config", "{wrong}"], "capz: unknown key … 'caps'"),
         (
             ["{bundle}", "--config", "{config}", "--cap", "-1"],
-            "--cap: is -1; must be 0 or more. Give an amount of money.",
+            "--cap: is -1 … 0 or more",
         ),
         (["{bundle}", "--config", "{config}", "--host", "0.0.0.0"], "Set OUTLAY_TOKEN"),
-        (["{bundle}", "--config", "{config}", "--ledger", "x"], "--ledger: is 'x', which is not the URL of a ledger."),
+        (["{bundle}", "--config", "{config}", "--ledger", "x"], "--ledger: is 'x' … URL"),
     ],
 )
 def test_wrong_input_is_one_message_and_code_2(
@@ -115,4 +116,4 @@ def test_wrong_input_is_one_message_and_code_2(
     found = outlay("serve", *(argument.format(**places) for argument in arguments))
     assert (found.code, found.out) == (2, "")
     assert found.err.startswith("error: ")
-    assert words in found.err
+    assert not missing(found.err, words)

@@ -12,6 +12,7 @@ import pytest
 
 import outlay as package
 from command_line import outlay
+from telling import missing
 
 
 def told(*arguments: object) -> str:
@@ -35,15 +36,14 @@ def test_from_a_log_to_decisions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert "inactive" in checked
     assert "Nothing blocks." in checked
 
-    assert "Next: outlay train data --out run" in told("prepare", campaign, "--out", "data")
+    assert not missing(told("prepare", campaign, "--out", "data"), "Next: outlay train data", "--out run")
     trained = told("train", "data", "--out", "run", "--method", "lp")
     assert "lp of bcq" in trained
     assert "member 0" in trained
     assert "Next: outlay evaluate run" in trained
 
     judged = told("evaluate", "run", "--confidence", 0.9)
-    assert "90% intervals, users never used for choosing" in judged
-    assert "at most 2.2 yuan per decision" in judged
+    assert not missing(judged, "90% intervals", "never used for choosing", "at most 2.2", "yuan per decision")
     for policy in ("old policy", "lp, as served"):
         assert policy in judged
     verdict = json.loads(Path("run/estimates.json").read_text())["verdict"]["words"]

@@ -63,7 +63,7 @@ def test_an_error_of_ours_comes_back_as_it_is() -> None:
             raise LogError("has no user.", file="rows.parquet", where="row 3", way_out="Fill it.")
         return item
 
-    with pytest.raises(LogError, match=r"rows.parquet, row 3: has no user. Fill it.") as caught:
+    with pytest.raises(LogError, match=r"rows\.parquet, row 3: .*user") as caught:
         list(on_cluster(wrong, range(9)))
     assert caught.value.where == "row 3"
 
@@ -199,10 +199,10 @@ def test_a_run_of_workers_is_a_run(city: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("workers", "options", "message"),
     [
-        (3, {"oracle": "orthogonal"}, "256 rows of a batch cannot be shared equally by 3 workers"),
-        (4, {"oracle": "orthogonal"}, "workers: is 4, and the cluster has 2 processors"),
-        (2, {"method": "aim-greedy"}, "workers: is 2, which aim-greedy does not use"),
-        (0, {}, "workers: is 0; it must be 1 or more"),
+        (3, {"oracle": "orthogonal"}, r"\b256 rows .* 3 workers"),
+        (4, {"oracle": "orthogonal"}, r"workers: is 4, .*\b2 processors"),
+        (2, {"method": "aim-greedy"}, r"workers: is 2, .*aim-greedy"),
+        (0, {}, r"workers: is 0; .*\b1 or more"),
     ],
 )
 def test_wrong_numbers_of_workers(

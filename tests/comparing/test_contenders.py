@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from outlay.core.transitions import Transitions
 from outlay.learning.game import SPARES
 from outlay.learning.mixing import RULES, lp
 from outlay.learning.mixing.rule import constraints
+from telling import missing
 
 
 def training(name: str) -> PlannedTraining:
@@ -187,7 +189,8 @@ def test_a_frontier_that_cannot_keep_the_limit_is_refused(habit_data: Transition
     one = Learning(habit_data, campaign, 0, tmp_path).frontier(training("frontier-tabular-0"), silent)
     assert (one.bundle, one.learned, one.row.rule) == (None, None, "frontier")
     assert one.row.refused is not None
-    assert "no policy keeps this limit: the least that a policy reaches is 0.5" in one.row.refused
+    assert not missing(one.row.refused, "no policy", "limit")
+    assert re.search(r"\b0\.5\d*", one.row.refused), "the least that a policy reaches"
 
 
 def test_a_frontier_of_too_many_limits_is_refused(habit_data: Transitions, tmp_path: Path) -> None:

@@ -37,15 +37,15 @@ def test_no_cost_at_all_is_a_model_too() -> None:
 @pytest.mark.parametrize(
     ("name", "value", "message"),
     [
-        ("transition", np.full((2, 3, 3), 0.5), r"transition: shape is \(2, 3, 3\); expected \[S, A, S\]"),
-        ("transition", np.zeros((0, 3, 0)), "expected a state and an action"),
-        ("reward", np.ones((3, 2)), r"reward: shape is \(3, 2\); expected \(2, 3\)"),
-        ("cost", np.ones((2, 3)), r"cost: shape is \(2, 3\); expected \(2, 3, m\)"),
-        ("start", np.ones(3) / 3, r"start: shape is \(3,\); expected \(2,\)"),
-        ("start", np.array([0.5, 0.6]), r"start: adds up to 1\.1; expected 1"),
+        ("transition", np.full((2, 3, 3), 0.5), r"transition: .*\(2, 3, 3\); .*\[S, A, S\]"),
+        ("transition", np.zeros((0, 3, 0)), "a state and an action"),
+        ("reward", np.ones((3, 2)), r"reward: .*\(3, 2\); .*\(2, 3\)"),
+        ("cost", np.ones((2, 3)), r"cost: .*\(2, 3\); .*\(2, 3, m\)"),
+        ("start", np.ones(3) / 3, r"start: .*\(3,\); .*\(2,\)"),
+        ("start", np.array([0.5, 0.6]), r"start: .*\b1\.1; .*\b1\b"),
         ("start", np.array([1.5, -0.5]), r"start\[1\]: holds -0\.5; expected probabilities"),
-        ("reward", np.array([[1, 1, np.nan], [1, 1, 1]]), r"reward\[0, 2\]: holds nan; expected finite"),
-        ("reward", [["a", "b", "c"]] * 2, "reward: is not an array of numbers"),
+        ("reward", np.array([[1, 1, np.nan], [1, 1, 1]]), r"reward\[0, 2\]: holds nan"),
+        ("reward", [["a", "b", "c"]] * 2, r"reward: .*array of numbers"),
     ],
 )
 def test_a_wrong_array_is_named_with_the_place_the_expected_and_the_found(
@@ -58,13 +58,13 @@ def test_a_wrong_array_is_named_with_the_place_the_expected_and_the_found(
 def test_a_row_that_does_not_add_up_to_one_is_named() -> None:
     given = arrays()
     given["transition"][1, 2] = [0.5, 0.4]
-    with pytest.raises(ModelError, match=r"transition\[1, 2\]: adds up to 0\.9; expected 1"):
+    with pytest.raises(ModelError, match=r"transition\[1, 2\]: .*0\.9.* 1\b"):
         TabularCMDP(**given, discount=0.9)
 
 
 @pytest.mark.parametrize("discount", [1.0, -0.1, float("nan")])
 def test_a_discount_outside_zero_and_one_is_refused(discount: float) -> None:
-    with pytest.raises(ModelError, match=r"discount: is .*expected 0 <= discount < 1"):
+    with pytest.raises(ModelError, match=r"discount: .*0 <= discount < 1"):
         TabularCMDP(**arrays(), discount=discount)
 
 

@@ -63,7 +63,7 @@ def test_what_is_read_of_the_past_is_what_scoring_computes(tmp_path: Path, tail:
 
 def test_days_that_were_not_ripe_are_not_in_data(tmp_path: Path) -> None:
     data = prepared(tmp_path, DELAYS)
-    with pytest.raises(LogError, match="lacks the days that were not ripe"):
+    with pytest.raises(LogError, match=r"days .*not ripe"):
         UserPast.read(with_lags(data, 3).campaign, tmp_path / "data", data.actions)
 
 
@@ -82,7 +82,7 @@ def test_a_log_that_has_lags_is_left_as_it_is_and_gives_the_same_numbers(tmp_pat
 @pytest.mark.parametrize(
     ("tail", "error"),
     [
-        ("[log.history]\ndays = 90\n", "looks back 90 days; at most 60"),
+        ("[log.history]\ndays = 90\n", r"looks back 90 days; .* 60"),
         ('[log.history]\ndays = 3\ncolumns = ["spend"]\n', "summarises 'spend', which DATA does not keep"),
     ],
 )

@@ -19,6 +19,7 @@ from outlay.core.journal import partial_folder, unfinished_folder
 from outlay.core.machine import DISK, EXTRAS, in_words
 from outlay.logs.encode import Columns
 from outlay.logs.source import Source
+from telling import missing
 
 PROJECT = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 IMPORTED = {
@@ -48,10 +49,9 @@ def test_a_missing_extra_is_named(tmp_path: Path, package: str, command: tuple[s
         "from outlay.cli.main import run; run()"
     )
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path, check=False)
-    assert (found.returncode, found.stderr) == (
-        2,
-        f"error: the package {package} is not installed. Install it: pip install 'outlay[{extra}]'.\n",
-    )
+    assert (found.returncode, found.stderr.count("\n")) == (2, 1)
+    assert found.stderr.startswith("error: ")
+    assert not missing(found.stderr, package, f"pip install 'outlay[{extra}]'")
 
 
 @pytest.mark.parametrize(
@@ -67,10 +67,9 @@ def test_a_missing_extra_is_named(tmp_path: Path, package: str, command: tuple[s
 def test_in_python_too(tmp_path: Path, package: str, code: str, extra: str) -> None:
     code = f"import sys; sys.modules[{package!r}] = None; {code}"
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path, check=False)
-    assert found.stderr.splitlines()[-1] == (
-        f"outlay.core.errors.OutlayError: the package {package} is not installed. "
-        f"Install it: pip install 'outlay[{extra}]'."
-    )
+    told = found.stderr.splitlines()[-1]
+    assert told.startswith("outlay.core.errors.OutlayError: ")
+    assert not missing(told, package, f"pip install 'outlay[{extra}]'")
 
 
 def test_another_module_that_is_missing_is_a_bug() -> None:
@@ -83,8 +82,9 @@ def test_another_module_that_is_missing_is_a_bug() -> None:
 def test_a_disk_that_is_full_or_read_only_is_no_bug(tmp_path: Path, number: int) -> None:
     told = in_words(OSError(number, "Told so", str(tmp_path / "a")))
     assert told is not None
-    assert str(told).startswith(f"{tmp_path / 'a'}: cannot be written (Told so). ")
-    with pytest.raises(FolderError, match=r"out: cannot be written \(Told so\)"), new_folder(tmp_path / "out"):
+    assert str(told).startswith(f"{tmp_path / 'a'}: ")
+    assert not missing(str(told), "cannot be written (Told so)")
+    with pytest.raises(FolderError, match=r"out: .*\(Told so\)"), new_folder(tmp_path / "out"):
         raise OSError(number, "Told so")
     assert list(tmp_path.iterdir()) == []
 
@@ -92,7 +92,7 @@ def test_a_disk_that_is_full_or_read_only_is_no_bug(tmp_path: Path, number: int)
 def test_a_library_that_hides_a_full_disk_behind_its_own_error_is_no_bug(tmp_path: Path) -> None:
     """As equinox does with NumPy's word for an array that was written in part."""
     with (
-        pytest.raises(FolderError, match=r"out: cannot be written \(No space left on device\)\. Free some"),
+        pytest.raises(FolderError, match=r"out: .*\(No space left on device\)"),
         new_folder(tmp_path / "out"),
     ):
         raise RuntimeError("at leaf weight") from OSError("1000 requested and 262 written")
@@ -133,7 +133,7 @@ def test_mapped_columns_have_their_room_before_they_are_written(
 
     monkeypatch.setattr("os.posix_fallocate", full)
     (tmp_path / "other").mkdir()
-    with pytest.raises(FolderError, match=r"reward\.npy: cannot be written \(No space left on device\)\. Free some"):
+    with pytest.raises(FolderError, match=r"reward\.npy: .*\(No space left on device\)"):
         Columns(tmp_path / "other", 10).add("reward", np.float64)
 
 

@@ -269,14 +269,14 @@ def test_forced_rows_teach_nothing_and_have_propensity_1(many: bool) -> None:
 def test_without_any_choice_there_is_no_model() -> None:
     data, _ = counted(random_policy(13, 3, 2), 100, 13)
     none = replace(data, forced=np.ones(len(data), np.bool_))
-    with pytest.raises(LogError, match=r"every row of the users in 'learn' is forced.*State the propensities"):
+    with pytest.raises(LogError, match=r"'learn' is forced.*propensities"):
         Behaviour.fit(none)
     forced = data.users["split"][data.user] == SELECT
-    with pytest.raises(LogError, match="every row of the users in 'select' is forced"):
+    with pytest.raises(LogError, match="'select' is forced"):
         Behaviour.fit(replace(data, forced=forced))
     users = data.users.copy()
     users["split"] = LEARN
-    with pytest.raises(LogError, match="no user fell into the split 'select'"):
+    with pytest.raises(LogError, match=r"no user .*'select'"):
         Behaviour.fit(replace(data, users=users))
     with pytest.raises(LogError, match="every row is forced"):
         diagnose(np.full((len(data), 2), 0.5), none, np.arange(len(data)))

@@ -17,6 +17,7 @@ from outlay.estimators.panel import Panel
 from outlay.estimators.units import coordinates
 from outlay.ops import tabular
 from outlay.ops.intervals import Spread, quantile
+from telling import missing
 
 RNG = np.random.default_rng(0)
 PSI = RNG.normal(size=(400, 2))
@@ -49,29 +50,29 @@ def test_it_certifies_below_the_limit_by_more_than_the_error_and_says_by_how_muc
     (line,) = near.budgets
     assert (line.budget, line.limit) == ("coupon_cost", 2.0)
     assert line.bound == pytest.approx(2.013)
-    assert near.words == "not certified: coupon_cost by 0.013 (upper bound 2.013 against 2)"
+    assert not missing(near.words, "not certified", "coupon_cost by 0.013", "upper bound 2.013 against 2")
 
 
 @pytest.mark.parametrize(
     ("events", "unbelieved", "told"),
     [
-        (0, 0, "(none was seen): 6 of one size are needed, or the largest cost of each action in the campaign file"),
-        (2, 0, "(those seen are worth 2 of one size): 6 of one size are needed"),
-        (5, 0, "(the largest make most of its error): 6 of one size are needed"),
-        (2, 1234, "; what budget.reserve states is not the largest cost: 1,234 rows of the log cost more"),
+        (0, 0, ("none was seen", "6 of one size", "budget.reserve")),
+        (2, 0, ("worth 2 of one size", "6 of one size")),
+        (5, 0, ("the largest", "6 of one size")),
+        (2, 1234, ("budget.reserve", "1,234 rows")),
     ],
 )
-def test_how_too_few_events_read(events: int, unbelieved: int, told: str) -> None:
+def test_how_too_few_events_read(events: int, unbelieved: int, told: tuple[str, ...]) -> None:
     line = BudgetBound(
         budget="c", value=0.1, bound=None, limit=1.0, floor=False, kept=False, events=events, unbelieved=unbelieved
     )
-    assert line.words.startswith("c rests on too few events (")
-    assert told in line.words
+    assert line.words.startswith("c ")
+    assert not missing(line.words, *told)
 
 
 def test_a_floor_is_written_as_in_the_campaign_file() -> None:
     low = issue(10 + FLOOR - 0.5, 10.0, sign=-1)
-    assert low.words == "not certified: coupon_cost by 0.5 (lower bound 9.5 against 10)"
+    assert not missing(low.words, "not certified", "coupon_cost by 0.5", "lower bound 9.5 against 10")
     assert low.budgets[0].value == pytest.approx(10 + FLOOR - 0.5)
     assert issue(10 + FLOOR + 0.01, 10.0, sign=-1).certified
 

@@ -590,7 +590,7 @@ def test_only_users_of_the_split_count_and_an_empty_split_is_an_error() -> None:
     panel = Panel.of(data, CERTIFY)
     assert panel.following.tolist() == [1, -1]
     assert fit(panel, counted(panel), days=(2,), least_rows=1).value[[0, 3]] == pytest.approx([5, 10])
-    with pytest.raises(LogError, match="no user fell into the split 'select'"):
+    with pytest.raises(LogError, match=r"no user .*'select'"):
         Panel.of(data, 1)
 
 

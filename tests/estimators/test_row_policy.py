@@ -173,7 +173,7 @@ def test_what_is_no_distribution_is_refused_with_its_row_and_a_forced_row_excuse
         )
 
     policy = np.array([[0.5, 0.5], row])
-    with pytest.raises(LogError, match="its probabilities in row 1 are"):
+    with pytest.raises(LogError, match="probabilities in row 1"):
         panel(False).follow(policy)
     assert panel(True).follow(policy).of(np.array([0, 1])) == pytest.approx([0.5, 1])
 
@@ -190,6 +190,6 @@ def test_weight_on_an_action_that_is_not_allowed_is_refused_with_the_action() ->
         eligible=[[1, 1], [1, 0]],
     )
     panel = Panel.of(data, CERTIFY)
-    with pytest.raises(LogError, match=r"gives 1 a probability of 0\.25, which is not allowed in row 1"):
+    with pytest.raises(LogError, match=r"\b1 a probability of 0\.25, .*not allowed.* row 1\b"):
         panel.follow(np.array([[0.5, 0.5], [0.75, 0.25]]))
     assert panel.follow(np.array([[0.5, 0.5], [1, 0]])).of(panel.action) == pytest.approx([0.5, 1])

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import re
 from dataclasses import replace
 from typing import Any
 
@@ -16,8 +15,9 @@ from outlay.experiments.moments import Metric
 from outlay.experiments.results import Analysis, ArmComparison
 from outlay.experiments.sequential import obrien_fleming, sequence_half_width, spending_bounds, tuned_rho
 from outlay.experiments.sums import DailySums, read_sums
-from outlay.experiments.words import NoteKind, verdict
+from outlay.experiments.words import NoteKind, between_winners, certainty, change, headline, verdict
 from small_panels import experiment, opened, panel
+from telling import missing
 
 METRICS = (Metric("active", "active"), Metric("cost", "cost"), Metric("cost_per_active", "cost", "active"))
 COLUMNS = ExperimentColumns('"user"', "arm", "day", None, {"active": "active", "cost": "cost"}, {})
@@ -45,46 +45,64 @@ def test_a_real_lift_is_found_and_an_early_decision_stands() -> None:
     assert (found.decided.day, found.decided.side) == (7, 1)
     assert [d.day for d in found.decisions] == [7, 14]
     assert (found.blocked, found.outcome) == ([], "better")
-    words = verdict(analysed(lift=0.15))
-    assert words.startswith("After day 14 of 14: Take “new”: active is ")
-    assert "higher than under “old”" in words
-    assert "Decided on day 7, as planned." in words
-    assert re.search(r"cost is [\d.]+% higher", words)
+    analysis = analysed(lift=0.15)
+    assert found.reported is not None
+    assert not missing(headline(analysis, found), "Take “new”", "active", change(found.reported, 1), "“old”")
+    (cost,) = found.guardrails
+    assert cost.now == 1
+    assert not missing(headline(analysis, found), "cost", change(cost.points[-1].on_all_days, 1))
+    assert not missing(certainty(analysis, found), "day 7")
+    assert not missing(verdict(analysis), "day 14 of 14", headline(analysis, found), certainty(analysis, found))
 
 
 def test_a_harm_is_found_too() -> None:
-    words = verdict(analysed(lift=-0.15))
-    assert re.search(r"Keep “old”: under “new”, active is [\d.]+% lower", words)
+    analysis = analysed(lift=-0.15)
+    found = only(analysis)
+    assert found.outcome == "worse"
+    assert found.reported is not None
+    assert not missing(verdict(analysis), "Keep “old”", "“new”", "active", change(found.reported, -1))
 
 
 def test_without_a_difference_the_end_says_so() -> None:
     found = analysed()
-    assert only(found).decided is None
-    assert "Keep “old”: no difference in active was found under “new”; no change in cost shows." in verdict(found)
+    assert (only(found).decided, only(found).outcome) == (None, "undecided")
+    assert [(course.metric, course.moved) for course in only(found).guardrails] == [("cost", 0)]
+    assert not missing(verdict(found), "Keep “old”", "active", "“new”", "cost")
 
 
 def test_several_contestants_get_one_advice() -> None:
     won, lost, level = (only(analysed(lift=lift)) for lift in (0.15, -0.15, 0.0))
 
-    def told(*found: ArmComparison) -> str:
+    def beside(*found: ArmComparison) -> Analysis:
         named = [replace(one, arm=name) for one, name in zip(found, "abc", strict=False)]
-        return verdict(replace(analysed(), comparisons=named))
+        return replace(analysed(), comparisons=named)
 
-    assert "Take “a”: active is" in told(won, level)
-    assert "Keep" not in told(won, level)
-    assert "No difference in active was found under “b”" in told(won, level)
-    assert "The test was not planned to decide which of “a” and “b” is best" in told(won, won)
-    assert "“a” beats “old”: active is" in told(won, won)
-    assert "Take" not in told(won, won)
-    assert "Keep “old”: under “a”, active is" in told(lost, level)
-    assert "Do not take “a”: under “a”, active is" in told(lost, won)
+    def told(*found: ArmComparison) -> list[str]:
+        analysis = beside(*found)
+        each = [headline(analysis, arm) for arm in analysis.contestants]
+        assert not missing(verdict(analysis), *each)
+        return each
+
+    assert not missing(told(won, level)[0], "Take “a”", "active")
+    assert "Keep" not in " ".join(told(won, level))
+    assert not missing(told(won, level)[1], "No difference", "active", "“b”")
+    assert not missing(between_winners(beside(won, won)), "“a”", "“b”", "“old”")
+    assert between_winners(beside(won, won)) in verdict(beside(won, won))
+    assert between_winners(beside(won, level)) == ""
+    assert not missing(told(won, won)[0], "“a” beats “old”", "active")
+    assert "Take" not in " ".join(told(won, won))
+    assert not missing(told(lost, level)[0], "Keep “old”", "“a”", "active")
+    assert not missing(told(lost, won)[0], "Do not take “a”", "active")
 
 
 @pytest.mark.parametrize(("day", "due"), [(3, 7), (10, 14)])
 def test_between_planned_decisions_there_is_no_verdict(day: int, due: int) -> None:
-    words = verdict(analysed(day))
-    assert f"nothing is decided about “new” yet; the next planned decision is after day {due}." in words
-    assert ("On day 7 it did not cross the bound." in words) == (day == 10)
+    found = analysed(day)
+    assert only(found).outcome == "open"
+    assert [decision.day for decision in only(found).decisions] == ([7] if day == 10 else [])
+    assert not missing(headline(found, only(found)), "Let it run", "“new”", f"day {due}")
+    assert missing(certainty(found, only(found)), "day 7") == ([] if day == 10 else ["day 7"])
+    assert not missing(verdict(found), headline(found, only(found)), certainty(found, only(found)))
 
 
 def test_bounds_use_the_error_of_a_daily_effect() -> None:
@@ -172,8 +190,8 @@ def test_too_few_users_in_an_arm_block_the_verdict() -> None:
     found = analyze(summed(pa.concat_tables([kept, few]), design), design, METRICS, 14, money="cost")
     assert not found.ratios[0].passed
     assert only(found).blocked[0].kind is NoteKind.SAMPLE_RATIO
-    assert "No verdict on “new”, and none of its numbers should be used. Because" in verdict(found)
-    assert "were planned (not by chance): something other" in verdict(found)
+    assert found.doubted("new")
+    assert not missing(verdict(found), "No verdict on “new”", only(found).blocked[0].words)
 
 
 def test_an_arm_without_users_blocks_the_verdict() -> None:
@@ -189,7 +207,8 @@ def test_a_constant_metric_blocks_the_verdict() -> None:
     found = analyze(summed(log, design), design, METRICS, 14, money="cost")
     (reason,) = only(found).blocked
     assert reason == NoteKind.NOT_COMPARED(metric="active", reason=NoteKind.CONSTANT(treatment=14, control=14).words)
-    assert "No verdict on “new”. Because active cannot" in verdict(found)
+    assert not found.doubted("new")
+    assert not missing(verdict(found), "No verdict on “new”.", reason.words)
 
 
 def test_two_contestants_share_the_error_and_a_holdout_gets_no_verdict() -> None:
@@ -198,7 +217,7 @@ def test_two_contestants_share_the_error_and_a_holdout_gets_no_verdict() -> None
     found = analyze(summed(panel(), design), design, METRICS, 14, money="cost")
     assert found.alpha == pytest.approx(0.025)
     assert [c.contestant for c in found.comparisons] == [True, True, False]
-    assert "each arm at 97.5%, since 2 are tested" in verdict(found)
+    assert not missing(verdict(found), "97.5%", "2")
 
 
 def test_segments_stand_beside_the_whole() -> None:

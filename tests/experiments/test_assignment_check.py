@@ -13,6 +13,7 @@ from outlay.experiments.design import Experiment
 from outlay.experiments.split import OUTSIDE, entries
 from outlay.experiments.words import ExperimentNote, NoteKind
 from small_panels import START, opened
+from telling import missing
 
 USERS = [f"u{i}" for i in range(3000)]
 
@@ -42,10 +43,8 @@ def test_rows_from_before_the_ramp_let_a_user_in_are_refused() -> None:
     spring = Experiment.parse(content(start=START))
     with pytest.raises(LogError) as caught:
         checked(spring, rows(spring, from_day=0))
-    assert re.search(
-        r"before they were assigned, for example user 'u\d+' on day 0, whom the ramp lets in on", str(caught.value)
-    )
-    assert "Leave the arm empty" in str(caught.value)
+    assert re.search(r"user 'u\d+' on day 0\b", str(caught.value))
+    assert not missing(str(caught.value), "ramp", "Leave the arm empty")
 
 
 @pytest.mark.parametrize(("shift", "cure"), [(1, "day - 1"), (-1, "day + 1")])
@@ -54,7 +53,7 @@ def test_days_that_are_off_by_one_are_asked_about(shift: int, cure: str) -> None
     spring = Experiment.parse(content(start=START))
     with pytest.raises(LogError) as caught:
         checked(spring, rows(spring, shift=shift))
-    assert "Are days counted from 1, or in another time zone?" in str(caught.value)
+    assert not missing(str(caught.value), "counted from 1", "time zone")
     assert f'--column "day={cure}"' in str(caught.value)
     assert "Leave the arm empty" not in str(caught.value)
 
@@ -72,7 +71,7 @@ def test_a_list_of_the_assigned_does_not_hide_that_days_are_off_by_one() -> None
     spring = Experiment.parse(content(start=START))
     markers = rows(spring)
     markers = markers.set_column(3, "marker", pa.array(np.ones(markers.num_rows, np.bool_)))
-    with pytest.raises(LogError, match=r"none of .* has a row on the day on which the ramp lets them in"):
+    with pytest.raises(LogError, match=r"none of .*the ramp lets"):
         checked(spring, pa.concat_tables([markers, rows(spring, shift=1)]))
     assert checked(spring, pa.concat_tables([markers, rows(spring)])) == []
 

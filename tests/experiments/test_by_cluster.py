@@ -146,10 +146,10 @@ def test_wrong_clusters_are_refused(tmp_path: Path) -> None:
     week = by_city(experiment(days=7, decisions=(7,)))
     log = cities(9)
     moved = log.set_column(3, "city", pa.array(["x", *log["city"].to_pylist()[1:]]))
-    with pytest.raises(LogError, match="more than one cluster, for example user 'u0'"):
+    with pytest.raises(LogError, match=r"more than one cluster, .*'u0'"):
         analyze_experiment(written(moved, tmp_path), week)
     pq.write_table(moved, tmp_path / "users.parquet")
-    with pytest.raises(LogError, match=r"user 'u0' is in the clusters c9-0 and x"):
+    with pytest.raises(LogError, match=r"'u0' .*clusters c9-0 and x"):
         assign_users(week, tmp_path / "users.parquet", tmp_path / "arms.parquet", day=0)
     single = pa.array(["old" if int(u[1:]) % 2 else "new" for u in log["user"].to_pylist()])
     with pytest.raises(LogError, match="clusters are in two arms"):

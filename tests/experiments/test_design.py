@@ -59,15 +59,15 @@ def test_coverage_is_that_of_the_last_step() -> None:
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
-        ({"days": 10}, r"`days` is 10; must be whole weeks \(7 or 14\)"),
-        ({"days": 3}, r"`days` is 3; must be whole weeks \(7\)"),
-        ({"decisions": [8, 14]}, "each must be a whole number of weeks"),
-        ({"decisions": [7]}, r"must increase and end with `days` \(14\)"),
+        ({"days": 10}, r"`days` is 10; .*\(7 or 14\)"),
+        ({"days": 3}, r"`days` is 3; .*\(7\)"),
+        ({"decisions": [8, 14]}, "whole number of weeks"),
+        ({"decisions": [7]}, r"end with `days` \(14\)"),
         ({"decisions": [14, 7, 14]}, "must increase and end"),
         ({"guardrails": ["cost", "active"]}, "'active' appears twice"),
         ({"salt": "a:b"}, "experiment.salt: is 'a:b'"),
         ({"confidence": 95}, "experiment.confidence: is 95"),
-        ({"powr": 0.8}, "experiment.powr: unknown key. Did you mean 'power'?"),
+        ({"powr": 0.8}, r"experiment.powr: .*'power'"),
         ({"start": "soon"}, "experiment.start: is 'soon'"),
     ],
 )
@@ -79,13 +79,13 @@ def test_impossible_settings_are_refused(changed: dict[str, Any], message: str) 
 @pytest.mark.parametrize(
     ("arms", "message"),
     [
-        ([OLD], "1 arm; must be at least 2"),
+        ([OLD], r"\b1 arm; .*at least 2\b"),
         ([OLD, OLD], "two arms are named 'old'"),
-        ([OLD, NEW | {"share": 0.6}], "sum to 1.1; must be at most 1"),
-        ([OLD, {**NEW, "budget": None}], "the arm 'new' has no budget; arms that share one budget starve each other"),
-        ([OLD, NONE | {"budget": 1.0}], "'none' is a holdout, which gives nothing and must have no budget"),
-        ([OLD, NEW | {"action": 2.0}], "'new' is of kind 'random', which has no action"),
-        ([OLD, NEW | {"kind": "bundle"}], "'new' is of kind 'bundle', which needs bundle"),
+        ([OLD, NEW | {"share": 0.6}], r"sum to 1\.1; .*at most 1\b"),
+        ([OLD, {**NEW, "budget": None}], r"arm 'new' .*no budget"),
+        ([OLD, NONE | {"budget": 1.0}], r"'none' .*holdout, .*no budget"),
+        ([OLD, NEW | {"action": 2.0}], r"'new' .*'random', .*no action"),
+        ([OLD, NEW | {"kind": "bundle"}], r"'new' .*'bundle', .*bundle"),
         ([OLD, NEW | {"bundle_id": "0"}], "which has no bundle_id"),
         ([OLD, NEW | {"share": 0.0}], r"arm .new.\.share: is 0\.0"),
     ],
@@ -101,7 +101,7 @@ def test_impossible_arms_are_refused(arms: list[dict[str, Any]], message: str) -
         ([(1, 0.5)], "must begin on day 0"),
         ([(0, 0.5), (2, 0.4)], "coverage may only grow"),
         ([(0, 0.5), (0, 0.6)], "days must follow one another"),
-        ([(0, 0.5), (14, 1.0)], "a step on day 14; the test ends after 14"),
+        ([(0, 0.5), (14, 1.0)], r"step on day 14; .*after 14\b"),
         ([(0, 0.0)], r"ramp\[0\]\.coverage: is 0\.0"),
     ],
 )
@@ -131,7 +131,7 @@ def test_shares_that_sum_to_one_but_for_rounding_are_taken() -> None:
 )
 def test_a_file_that_was_changed_by_hand_is_refused(tmp_path: Path, old: str, new: str) -> None:
     path = written(tmp_path, spring(), (old, new))
-    with pytest.raises(OutlayError, match=r"experiment.seal: .* more than the ramp was changed"):
+    with pytest.raises(OutlayError, match=r"experiment\.seal: .*\bramp\b"):
         Experiment.load(path)
 
 
@@ -143,7 +143,7 @@ def test_the_seal_leaves_the_ramp_free_and_comments_too(tmp_path: Path) -> None:
 def test_a_file_without_a_seal_is_refused(tmp_path: Path) -> None:
     experiment = spring()
     path = written(tmp_path, experiment, (f'seal = "{experiment.seal()}"', ""))
-    with pytest.raises(OutlayError, match=r"never sealed. Write one with: outlay experiment plan"):
+    with pytest.raises(OutlayError, match=r"never sealed.*outlay experiment plan"):
         Experiment.load(path)
 
 
@@ -161,9 +161,9 @@ def test_only_coverage_may_grow_while_live() -> None:
     faster = Experiment.parse(content() | {"ramp": [{"day": 0, "coverage": 0.1}, {"day": 1, "coverage": 1.0}]})
     faster.check_growth(live)
     slower = Experiment.parse(content() | {"ramp": [{"day": 0, "coverage": 0.1}, {"day": 3, "coverage": 1.0}]})
-    with pytest.raises(OutlayError, match=r"coverage on day 2 would shrink from 0.5 to 0.1"):
+    with pytest.raises(OutlayError, match=r"coverage on day 2 .*0\.5 to 0\.1"):
         slower.check_growth(live)
-    with pytest.raises(OutlayError, match="'spring' has been live since 2026-03-02, and more than its coverage"):
+    with pytest.raises(OutlayError, match=r"'spring' .*2026-03-02, .*coverage"):
         spring(eligible="level = 1").check_growth(live)
 
 
@@ -190,7 +190,7 @@ def test_which_way_a_metric_should_go_depends_on_the_money_of_the_arms() -> None
 
 def test_a_campaign_file_is_called_one(tmp_path: Path) -> None:
     (tmp_path / "campaign.toml").write_text('[campaign]\nname = "habit"\n')
-    with pytest.raises(OutlayError, match=r"is a campaign file\. Give an experiment.toml"):
+    with pytest.raises(OutlayError, match=r"campaign file\. .*experiment\.toml"):
         Experiment.load(tmp_path / "campaign.toml")
 
 

@@ -18,8 +18,9 @@ from outlay.experiments.log import ExperimentColumns
 from outlay.experiments.moments import Metric
 from outlay.experiments.results import Analysis, ArmComparison, Change
 from outlay.experiments.sums import DailySums, read_sums
-from outlay.experiments.words import NoteKind, verdict
+from outlay.experiments.words import NoteKind, size, verdict
 from small_panels import experiment, opened, panel
+from telling import missing
 
 METRICS = (Metric("active", "active"), Metric("cost", "cost"))
 COLUMNS = ExperimentColumns('"user"', "arm", "day", None, {"active": "active", "cost": "cost"}, {})
@@ -49,14 +50,26 @@ def changed(found: Analysis) -> Change:
     return change
 
 
-@pytest.mark.parametrize(("late", "seed", "sides"), [(-0.25, 0, [1, -1]), (-0.08, 0, [1, 0]), (-0.08, 2, [1, 0])])
-def test_an_arm_that_won_early_and_lost_late_is_not_recommended(late: float, seed: int, sides: list[int]) -> None:
+@pytest.mark.parametrize(
+    ("late", "seed", "sides", "kind"),
+    [
+        (-0.25, 0, [1, -1], NoteKind.OPPOSITE),
+        (-0.08, 0, [1, 0], NoteKind.FADED),
+        (-0.08, 2, [1, 0], NoteKind.TURNED),
+    ],
+)
+def test_an_arm_that_won_early_and_lost_late_is_not_recommended(
+    late: float, seed: int, sides: list[int], kind: NoteKind
+) -> None:
     found = by_week(0.10, late, seed=seed)
     assert [d.side for d in only(found).decisions] == sides
     assert (only(found).outcome, changed(found).trend) == ("blocked", "reversed")
     words = verdict(found)
-    assert "No verdict on “new”. Because active was " in words
-    assert "higher on day 7, when it crossed the bound, " in words
+    (reason,) = only(found).blocked
+    first = only(found).decisions[0]
+    assert (reason.kind, first.day) == (kind, 7)
+    assert not missing(reason.words, "active", size(first), "day 7")
+    assert not missing(words, "No verdict on “new”.", reason.words)
     assert "Take" not in words
     assert " in week 1, −" in words
 

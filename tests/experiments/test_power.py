@@ -122,7 +122,7 @@ def test_a_constant_metric_is_refused(past: UserMoments) -> None:
     absent = moments_of({"x": n, "n": np.zeros(len(n))})
     for moments, metric in ((constant, X), (together, RATIO), (absent, RATIO)):
         assert moments.is_constant(metric)
-        with pytest.raises(OutlayError, match=r"metric 'x.*': is the same for all users of the past log"):
+        with pytest.raises(OutlayError, match=r"metric 'x.*': .*the same"):
             solve(moments, metric, cuped=False, **PLAN)
     assert not past.is_constant(X)
     assert not past.is_constant(RATIO)
@@ -141,12 +141,12 @@ def test_a_constant_past_is_not_used(past: UserMoments) -> None:
 
 def test_a_metric_that_the_past_foretells_is_refused() -> None:
     x = np.arange(100.0)
-    with pytest.raises(OutlayError, match="is predicted exactly by the days before"):
+    with pytest.raises(OutlayError, match="predicted exactly"):
         solve(moments_of({"x": x, "x_before": 2 * x + 1}), X, cuped=True, **PLAN)
 
 
 def test_arms_without_users_are_refused(past: UserMoments) -> None:
-    with pytest.raises(OutlayError, match="the arms have 100 and 1 users; each must have at least 2"):
+    with pytest.raises(OutlayError, match=r"\b100 and 1 users; .*at least 2\b"):
         solve(past, X, arm="new", users=(100, 1), alpha=0.05, power=0.8, cuped=False)
 
 

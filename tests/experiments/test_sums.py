@@ -140,7 +140,7 @@ def test_an_outcome_that_is_missing_is_refused_where_a_user_is_in_the_test() -> 
     log = rows(outcomes(10), OLD_NEW, np.arange(-3, 7))
     gone = np.isin(np.arange(60), [6, 24])
     lost = log.set_column(3, "active", pa.array(log["active"].to_numpy(), mask=gone))
-    with pytest.raises(LogError, match=r"column 'active': is missing in 2 rows .*active=coalesce\(active, 0\)"):
+    with pytest.raises(LogError, match=r"column 'active': .*2 rows .*active=coalesce\(active, 0\)"):
         read(lost)
     outside = pa.array(log["arm"].to_pylist(), mask=np.isin(np.arange(60) // 10, [0, 2]))
     read(lost.set_column(2, "arm", outside))
@@ -168,19 +168,17 @@ def test_a_user_in_two_arms_is_refused() -> None:
     log = rows(outcomes(7), OLD_NEW, np.arange(7))
     arm = log["arm"].to_pylist()
     arm[3] = "new"
-    with pytest.raises(LogError, match=r"1 users are in two arms, for example user 'u0' in 'new' and 'old'"):
+    with pytest.raises(LogError, match=r"\b1 users .*two arms, .*'u0' in 'new' and 'old'"):
         read(log.set_column(2, "arm", pa.array(arm)))
     assigned = pa.table({"user": ["u0", "u1"], "arm": ["new", "new"], "day": [0, 0]})
-    with pytest.raises(
-        LogError, match=r"1 users are in another arm in the log .* 'u0': 'old' in the log, 'new' on the list"
-    ):
+    with pytest.raises(LogError, match=r"\b1 users .*another arm .*'u0': 'old' .*'new'"):
         read(log, assigned=assigned)
 
 
 @pytest.mark.parametrize(("row", "day"), [(2, 2), (-5, -2)])
 def test_two_rows_of_a_day_are_refused_before_the_start_as_well(row: int, day: int) -> None:
     log = rows(outcomes(14), OLD_NEW, np.arange(-7, 7))
-    with pytest.raises(LogError, match=f"1 users and days have more than one row, for example user 'u0' on day {day}"):
+    with pytest.raises(LogError, match=rf"1 users .*more than one row, .*'u0' on day {day}"):
         read(pa.concat_tables([log, log.slice(7 + day, 1)]))
     stranger = (
         log.slice(7 + day, 1).set_column(0, "user", pa.array(["x"])).set_column(2, "arm", pa.nulls(1, pa.string()))
@@ -202,7 +200,7 @@ def test_an_arm_from_the_day_before_is_a_question_and_from_long_before_is_none()
     log = rows(outcomes(10), OLD_NEW, np.arange(-3, 7))
     given = ["old", "new"] * 3
     named = pa.array([given[k // 10] if k % 10 >= 2 else None for k in range(60)])
-    with pytest.raises(LogError, match=r"6 rows in an arm are from the day before the test began.*time zone"):
+    with pytest.raises(LogError, match=r"\b6 rows .*before the test began.*time zone"):
         read(log.set_column(2, "arm", named))
     always = pa.array([given[k // 10] for k in range(60)])
     assert read(log.set_column(2, "arm", always)).until(7)[0].users == 3
@@ -230,15 +228,13 @@ def test_users_who_are_alike_on_every_day_are_known_whenever_they_came() -> None
 def test_outcomes_before_assignment_are_refused(given: int, when: str) -> None:
     log = rows(outcomes(7), OLD_NEW, np.arange(7))
     assigned = pa.table({"user": ["u0", "u1"], "arm": ["old", "new"], "day": [given, 0]})
-    with pytest.raises(
-        LogError, match=f"before they were assigned, for example user 'u0' on day 0, who was assigned {when}"
-    ):
+    with pytest.raises(LogError, match=rf"before .*assigned, .*'u0' on day 0, .*{when}"):
         read(log, assigned=assigned)
 
 
 def test_an_arm_that_the_experiment_does_not_have_is_refused() -> None:
     log = rows(outcomes(7), OLD_NEW, np.arange(7))
-    with pytest.raises(LogError, match="'others', which is not an arm"):
+    with pytest.raises(LogError, match=r"'others', .*not an arm"):
         read(log.set_column(2, "arm", pa.array(["others"] * 42)))
 
 
@@ -251,7 +247,7 @@ def test_a_log_without_a_day_of_the_test_is_refused() -> None:
 def test_numbers_that_are_none_are_refused(odd: float) -> None:
     x = outcomes(7)
     x[1, 2] = odd
-    with pytest.raises(LogError, match=r"active, cost: hold NaN, infinity or numbers beyond 1e\+60 in 1 rows"):
+    with pytest.raises(LogError, match=r"active, cost: .*NaN, infinity .*1e\+60 .*\b1 rows"):
         read(rows(x, OLD_NEW, np.arange(7)))
 
 

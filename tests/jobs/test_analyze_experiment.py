@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,7 @@ from outlay.experiments.split import entries
 from outlay.experiments.words import ExperimentNote, NoteKind
 from outlay.jobs.analyze_experiment import analyze_experiment
 from small_panels import START, experiment, panel, written
+from telling import missing
 
 LOG = panel(users=600, days=14, lift=0.3)
 
@@ -123,12 +125,14 @@ def test_moments_with_a_time_zone_are_refused_until_one_says_whose_days_they_are
 def test_days_that_nobody_has_bar_the_verdict(tmp_path: Path) -> None:
     log = LOG.filter(pc.invert(pc.is_in(LOG["day"], pa.array([3, 4]))))
     found = analyze_experiment(written(log, tmp_path), experiment())
-    assert found.verdict.startswith(
-        "After day 14 of 14: No verdict on “new”. Because the log has no row of any user on 2026-03-05"
-    )
-    assert NoteKind.UNRECORDED(days="2026-03-05 to 2026-03-06") in found.notes
+    days = "2026-03-05 to 2026-03-06"
+    assert found.comparisons[0].blocked == [NoteKind.DAYS_WITHOUT_ROWS(days=days)]
+    assert not missing(found.verdict, "day 14 of 14", "No verdict on “new”.", found.comparisons[0].blocked[0].words)
+    assert NoteKind.UNRECORDED(days=days) in found.notes
     short = analyze_experiment(written(LOG.filter(pc.field("day") < 7), tmp_path), experiment(), day=14)
-    assert "no row of any user on 2026-03-09 to 2026-03-15" in short.verdict
+    (reason,) = short.comparisons[0].blocked
+    assert reason == NoteKind.DAYS_WITHOUT_ROWS(days="2026-03-09 to 2026-03-15")
+    assert not missing(short.verdict, reason.words)
 
 
 def test_a_metric_that_is_the_same_for_all_users_of_a_day_is_not_compared(tmp_path: Path) -> None:
@@ -136,7 +140,10 @@ def test_a_metric_that_is_the_same_for_all_users_of_a_day_is_not_compared(tmp_pa
     late = pc.and_(pc.less(LOG["day"], 3), pc.equal(pc.utf8_slice_codeunits(LOG["user"], 1, 2), "1"))
     log = LOG.set_column(3, "active", pa.array([1.0] * LOG.num_rows)).filter(pc.invert(late))
     found = analyze_experiment(written(log, tmp_path), experiment())
-    assert "active cannot be compared: the users of an arm differ in it only by the day on which" in found.verdict
+    (reason,) = found.comparisons[0].blocked
+    assert (reason.kind, reason.figures["metric"]) == (NoteKind.NOT_COMPARED, "active")
+    assert not missing(str(reason.figures["reason"]), "differ", "by the day")
+    assert not missing(found.verdict, reason.words)
 
 
 def test_a_row_may_be_a_user_with_the_time_before_beside(tmp_path: Path) -> None:
@@ -167,7 +174,7 @@ def per_user(log: pa.Table) -> pa.Table:
 
 def test_of_a_row_per_user_nobody_knows_how_many_days_it_has(tmp_path: Path) -> None:
     """Seven days of a test of fourteen would be judged by the bound of its end."""
-    with pytest.raises(LogError, match=r"how many days of the test does it cover\? Say so: --day 14 if the test"):
+    with pytest.raises(LogError, match=r"how many days .*--day 14\b"):
         analyze_experiment(written(per_user(LOG), tmp_path), experiment())
 
 
@@ -184,7 +191,7 @@ def test_more_spent_than_the_budget_is_noted(tmp_path: Path) -> None:
 def test_a_log_in_which_nobody_has_an_arm_is_refused(tmp_path: Path) -> None:
     arms = LOG.column_names.index("arm")
     nobody = LOG.set_column(arms, "arm", pa.nulls(len(LOG), pa.string()))
-    with pytest.raises(LogError, match="no row on the test's days has an arm"):
+    with pytest.raises(LogError, match=r"no row .*has an arm"):
         analyze_experiment(written(nobody, tmp_path), experiment())
 
 
@@ -219,7 +226,7 @@ def test_a_row_per_user_may_be_of_a_test_with_a_ramp(tmp_path: Path) -> None:
 
 
 def test_a_daily_log_without_its_day_is_not_taken_for_a_row_per_user(tmp_path: Path) -> None:
-    with pytest.raises(LogError, match="column 'day': is missing in the log, and users have several rows"):
+    with pytest.raises(LogError, match=r"column 'day': .*missing"):
         analyze_experiment(written(LOG.drop_columns(["day"]), tmp_path), experiment())
 
 
@@ -228,9 +235,7 @@ def test_dates_of_other_forms_must_be_said(plain: Analysis, tmp_path: Path, form
     days = [(START + datetime.timedelta(days=d)).strftime(form) for d in LOG["day"].to_pylist()]
     bare = pacsv.WriteOptions(quoting_style="none")  # texts in quotes would not be taken for dates anyway
     pacsv.write_csv(LOG.set_column(1, "day", pa.array(days)), tmp_path / "log.csv", bare)
-    with pytest.raises(
-        LogError, match=r"which is not a date\. Write 2026-03-02, or say how dates are written: --column"
-    ):
+    with pytest.raises(LogError, match=r"not a date.*2026-03-02.*--column"):
         analyze_experiment(tmp_path / "log.csv", experiment())
     found = analyze_experiment(tmp_path / "log.csv", experiment(), columns={"day": f"strptime(day, '{form}')"})
     assert active(found).absolute.value == pytest.approx(active(plain).absolute.value)
@@ -241,7 +246,7 @@ def test_an_arm_that_is_none_is_named_before_users_are_found_in_two(tmp_path: Pa
     log = LOG.set_column(2, "arm", pc.if_else(pc.less(LOG["day"], 3), name, LOG["arm"]))
     with pytest.raises(LogError) as caught:
         analyze_experiment(written(log, tmp_path), experiment())
-    assert f"arm: holds {name!r}, which is not an arm of the experiment" in str(caught.value)
+    assert (caught.value.where, caught.value.found.split(", ")[0]) == ("arm", f"holds {name!r}")
     assert advice in str(caught.value)
 
 
@@ -259,7 +264,7 @@ def test_a_list_may_be_csv_and_users_without_rows_are_told(plain: Analysis, tmp_
 def test_a_look_that_was_asked_for_is_not_called_the_last_whole_week(tmp_path: Path) -> None:
     found = analyze_experiment(written(LOG, tmp_path), experiment(), day=3)
     assert not of_kind(found, NoteKind.LATER_DAYS)
-    with pytest.raises(OutlayError, match=r"day: is -3; must be at least 1\. Days of a look are counted from 1"):
+    with pytest.raises(OutlayError, match=r"day: .*-3; .*at least 1\b"):
         analyze_experiment(written(LOG, tmp_path), experiment(), day=-3)
 
 
@@ -270,12 +275,13 @@ def test_the_look_is_after_the_last_whole_week(tmp_path: Path) -> None:
     early = analyze_experiment(written(LOG.filter(pc.field("day") < 3), tmp_path), experiment())
     assert early.day == 3
     assert NoteKind.BROKEN_WEEK(day=3) in early.notes
-    assert "nothing is decided about “new” yet" in early.verdict
+    assert early.comparisons[0].outcome == "open"
+    assert not missing(early.verdict, "Let it run", "“new”")
 
 
 def test_a_look_after_the_planned_end_is_refused(tmp_path: Path) -> None:
     path = written(panel(users=600, days=20, lift=0.3), tmp_path)
-    with pytest.raises(OutlayError, match="planned for 14 days; a look after its end would be one too many"):
+    with pytest.raises(OutlayError, match="planned for 14 days"):
         analyze_experiment(path, experiment(), day=15)
     found = analyze_experiment(path, experiment())
     assert found.day == 14
@@ -388,7 +394,7 @@ def test_users_in_an_arm_must_have_been_eligible(tmp_path: Path) -> None:
     analyze_experiment(path, eligible("income > 1000"))  # which the log does not know
     with pytest.raises(LogError) as caught:
         analyze_experiment(path, eligible("age < 18"))
-    assert "600 users in an arm were not eligible on their first row in it, for example user 'u" in str(caught.value)
+    assert re.search(r"\b600 users in an arm .*not eligible .* user 'u\d+'", str(caught.value))
     assert "--column eligible=SQL" in str(caught.value)
     analyze_experiment(path, eligible("age < 18"), columns={"eligible": "age >= 18"})
 
@@ -396,7 +402,7 @@ def test_users_in_an_arm_must_have_been_eligible(tmp_path: Path) -> None:
 def test_a_list_of_an_early_day_of_the_ramp_is_refused(tmp_path: Path) -> None:
     early = LOG.filter(pc.less(pc.utf8_length(LOG["user"]), 3)).group_by(["user", "arm"]).aggregate([])
     pq.write_table(early, tmp_path / "arms.parquet")
-    with pytest.raises(LogError, match=r"assigned: has 10 users, and 590 others are in an arm in the log"):
+    with pytest.raises(LogError, match=r"assigned: .*\b10 users, .*\b590 others"):
         analyze_experiment(written(LOG, tmp_path), experiment(), assigned=tmp_path / "arms.parquet")
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import json
+from html import unescape
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from outlay.experiments.words import NoteKind
 from outlay.jobs.analyze_experiment import analyze_experiment
 from outlay.pages.experiment import render
 from small_panels import START, experiment, panel, written
+from telling import missing
 
 LOG = panel(users=600, days=14, before=3, lift=0.3)
 
@@ -56,11 +58,7 @@ def test_days_that_are_not_ripe_are_in_no_number(tmp_path: Path) -> None:
     assert late.day == 7
     assert NoteKind.LATER_RIPE_DAYS(observed=9, day=7) in late.notes
     told = next(note for note in late.notes if note.kind is NoteKind.UNRIPE)
-    assert told.words == (
-        "Outcomes can come up to 5 days later (log.delays), so 9 days of the test are ripe. The 3,000 rows of later "
-        "days are left out. The verdict is not final before day 14 is ripe: when outcomes have been collected until "
-        "2026-03-20."
-    )
+    assert not missing(told.words, "5 days", "log.delays", "9 days", "3,000 rows", "day 14", "2026-03-20")
     assert late.to_dict()["late"] == {
         "delay": 5,
         "start": "2026-03-02",
@@ -71,7 +69,7 @@ def test_days_that_are_not_ripe_are_in_no_number(tmp_path: Path) -> None:
         "ripe": 9,
         "final": False,
     }
-    assert "The 3,000 rows of later days are left out." in render(late)
+    assert told.words in " ".join(unescape(render(late)).split())
 
 
 def test_no_verdict_before_the_last_day_is_ripe(tmp_path: Path) -> None:
@@ -79,11 +77,8 @@ def test_no_verdict_before_the_last_day_is_ripe(tmp_path: Path) -> None:
     until = START + datetime.timedelta(days=13 + 3)
     wait = analyze_experiment(path, planned, campaign=campaign(as_of=until - datetime.timedelta(days=1)))
     assert (wait.day, wait.comparisons[0].outcome) == (7, "open")
-    assert wait.verdict.startswith(
-        "After day 7 of 14: Wait: nothing is decided about “new” yet; the outcomes of the next planned decision, after "
-        "day 14, are all known when they have been collected until 2026-03-18."
-    )
-    with pytest.raises(OutlayError, match=r"day: is 14, and of the test only 13 days are ripe: .* Look after day 13"):
+    assert not missing(wait.verdict, "day 7 of 14", "Wait", "“new”", "day 14", "2026-03-18")
+    with pytest.raises(OutlayError, match=r"day: is 14, .*\b13 days are ripe.*day 13\b"):
         analyze_experiment(path, planned, day=14, campaign=campaign(as_of=until - datetime.timedelta(days=1)))
     final = analyze_experiment(path, planned, campaign=campaign(as_of=until))
     assert (final.day, final.comparisons[0].outcome) == (14, "better")
@@ -137,9 +132,9 @@ def test_a_row_a_user_needs_the_date(tmp_path: Path) -> None:
     [
         (
             {"delay": 20},
-            r"log.delays: no day of the test is ripe: outcomes come up to 20 days later .* until 2026-03-22",
+            r"log\.delays: .*ripe.*\b20 days .*2026-03-22",
         ),
-        ({"as_of": 7}, "log.as_of: is a number, 7; a test has dates"),
+        ({"as_of": 7}, r"log\.as_of: .*number, 7; .*dates"),
     ],
 )
 def test_what_is_wrong_is_said(tmp_path: Path, given: dict[str, Any], error: str) -> None:

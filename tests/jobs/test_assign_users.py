@@ -95,11 +95,11 @@ def test_users_who_are_not_eligible_at_their_first_row_are_in_no_arm(tmp_path: P
 @pytest.mark.parametrize(
     ("columns", "options", "message"),
     [
-        ({"user_id": ["a"]}, {}, r"column 'user': the table has no such column. Name the column of users with --user"),
-        ({"user": ["a", None]}, {}, "column 'user': a user is missing"),
+        ({"user_id": ["a"]}, {}, r"column 'user': .*no such column.*--user"),
+        ({"user": ["a", None]}, {}, r"column 'user': .*missing"),
         ({"user": pa.array([], pa.string())}, {}, "has no rows"),
         ({"user": ["a"]}, {"day": -1}, "day: is -1"),
-        ({"user": ["a"]}, {"day": 14}, "day: is 14; must be 0 to 13. Give a day of the test"),
+        ({"user": ["a"]}, {"day": 14}, r"day: is 14; .*\b0 to 13\b"),
         ({"user": ["a"]}, {"experiment": "level = 1"}, r"experiment.eligible: .*no column 'level'"),
     ],
 )

@@ -238,7 +238,7 @@ def test_days_and_shares_add_up(evaluated: Path) -> None:
 def test_a_run_whose_data_changed_is_refused(run: Path) -> None:
     manifest = run / "data" / "manifest.json"
     manifest.write_text(manifest.read_text().replace('"data_hash": "', '"data_hash": "0'))
-    with pytest.raises(FolderError, match="not the one that this run was trained on"):
+    with pytest.raises(FolderError, match=r"not the one .*trained on"):
         outlay.evaluate(run)
     shutil.rmtree(run / "data")
     with pytest.raises(FolderError, match="does not exist"):
@@ -251,7 +251,7 @@ def test_a_changed_bundle_is_refused_before_anything_is_looked_at(run: Path) -> 
     content = bytearray(policy.read_bytes())
     content[len(content) // 2] ^= 1
     policy.write_bytes(content)
-    with pytest.raises(BundleError, match=r"policy-0\.onnx: was changed after it was written"):
+    with pytest.raises(BundleError, match=r"policy-0\.onnx: .*changed"):
         outlay.evaluate(run)
     assert not (run / "data" / "looks.json").exists()
 

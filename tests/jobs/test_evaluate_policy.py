@@ -23,6 +23,7 @@ from outlay.core.transitions import CERTIFY, Transitions
 from outlay.evaluating.evaluation import Evaluation
 from outlay.ops.tabular import measure, totals
 from policy_files import generous, habit_policy, habit_states, policy_file, thrifty
+from telling import missing
 
 SURE = 0.3  # how often a rule is followed: enough paths of the log then go its way
 PROMISED = {"estimator", "target", "value", "low", "high", "ess", "recommended", "withheld"}
@@ -288,16 +289,16 @@ def test_a_run_on_another_log_says_so_and_one_with_another_schema_is_refused(
     policy = habit_policy(habit, tmp_path / "policy.parquet", generous, SURE)
     campaign = outlay.simulate("habit", tmp_path / "later", users=3000, seed=9)
     data = outlay.prepare(campaign, tmp_path / "data").folder
-    assert "trained on other data" not in json.dumps(outlay.evaluate(data, policy=policy_of(campaign)).notes)
+    assert "against" not in outlay.evaluate(data, policy=policy_of(campaign)).notes
     found = outlay.evaluate(data, policy=policy_of(campaign), against=run)
-    assert found.notes["against"] == "trained on other data, maybe on these users"
+    assert not missing(found.notes["against"], "other data")
 
     path = habit.changed(tmp_path / "narrow", ('categorical = ["yesterday", "level"]', 'categorical = ["level"]'))
     narrow = outlay.prepare(path, tmp_path / "narrow" / "data").folder
-    with pytest.raises(FolderError, match=r"--against: was trained on a log with other features.*outlay prepare once"):
+    with pytest.raises(FolderError, match=r"--against: .*other features.*outlay prepare"):
         outlay.evaluate(narrow, policy=policy, against=run)
     assert not (narrow / "looks.json").exists()
-    with pytest.raises(FolderError, match=r"nothing, --against: does not exist.*RUN folder.*table of a policy, or old"):
+    with pytest.raises(FolderError, match=r"nothing, --against: does not exist.*RUN.*policy.*old"):
         outlay.evaluate(narrow, policy=policy, against=tmp_path / "nothing")
     with pytest.raises(FolderError, match="outlay-run"):
         outlay.evaluate(narrow, policy=policy, against=habit.data)

@@ -33,6 +33,7 @@ from outlay.jobs.allocate import allocate_users
 from outlay.jobs.frontier import frontier
 from outlay.ops.tabular import measure
 from outlay.training.column_generation import falls
+from telling import missing
 
 SECOND = """
 [[budget]]
@@ -165,12 +166,12 @@ def test_below_the_curve_the_cheapest_cost_is_told_and_what_is_advised_is_enough
 @pytest.mark.parametrize(
     ("budgets", "words"),
     [
-        (["a"], r"budget: is 'a'; expected: a number of at least 0\. Give a limit such as 1\.5"),
+        (["a"], r"budget: is 'a'; .*number.*\b1\.5"),
         ([1.0, None], "budget: is None; expected"),
         ([True], "budget: is True; expected"),
         ([float("nan")], "budget: is nan; expected"),
-        ("1.5", r"budgets: is '1\.5'; expected: a list of numbers"),
-        (1.5, r"budgets: is 1\.5; expected: a list of numbers"),
+        ("1.5", r"budgets: is '1\.5'; .*list of numbers"),
+        (1.5, r"budgets: is 1\.5; .*list of numbers"),
     ],
 )
 def test_budgets_that_are_no_numbers_are_refused(budgets: Any, words: str, way: Run) -> None:
@@ -456,7 +457,7 @@ def test_bundles_of_one_network_score_and_allocate(name: str, made: Runs, habit:
 
 
 def test_a_run_for_one_budget_has_no_curve(run: Path, tmp_path: Path) -> None:
-    with pytest.raises(FolderError, match=r"trained for one budget\. Train with --method frontier"):
+    with pytest.raises(FolderError, match=r"one budget.*--method frontier"):
         frontier(run)
     with pytest.raises(FolderError, match="does not exist"):
         frontier(tmp_path / "none")
@@ -476,7 +477,7 @@ def test_the_bundle_of_the_run_itself_is_not_replaced(made: Runs, tmp_path: Path
 def test_a_floor_as_money_budget_has_no_curve_but_is_trained(habit: Habit, tmp_path: Path) -> None:
     path = habit.changed(tmp_path, ('cost = "cost"', 'cost = "active"'), ("at_most = 2.2", "at_least = 0.6"))
     run = outlay.train(path, tmp_path / "run")
-    with pytest.raises(OutlayError, match=r"budget coupon_cost: is a floor.*money = true"):
+    with pytest.raises(OutlayError, match=r"budget coupon_cost: .*floor.*money = true"):
         frontier(run)
 
 
@@ -486,5 +487,6 @@ def test_one_policy_alone_says_nothing_about_costs_that_fall() -> None:
         policy=SimpleNamespace(multiplier=np.zeros(1)), coordinates=np.ones(2), std_error=np.ones(2)
     )
     said = falls([alone]).words  # type: ignore[list-item]  # what it reads of a Kept
-    assert said == "Check: there is one policy alone, so it cannot be checked whether costs fall as λ grows."
+    assert not missing(said, "one policy alone", "λ")
+    assert "pairs" not in said
     assert "in all 1 pairs" in falls([alone, alone]).words  # type: ignore[list-item]

@@ -20,6 +20,7 @@ from outlay.core.errors import LogError, OutlayError
 from outlay.jobs.check import check
 from outlay.jobs.init import init
 from outlay.jobs.prepare import prepare
+from telling import missing
 
 
 def write(folder: Path, columns: dict[str, Any]) -> Path:
@@ -83,7 +84,7 @@ def test_a_file_that_may_have_been_changed_is_never_replaced(tmp_path: Path) -> 
 
 
 def test_a_failed_init_leaves_nothing_behind(tmp_path: Path) -> None:
-    with pytest.raises(LogError, match=r"no column can be the action.*word holds no numbers"):
+    with pytest.raises(LogError, match=r"no column .*action.*word holds no numbers"):
         init(write(tmp_path, {"user_id": ["a", "b"], "word": ["x", "y"]}), tmp_path / "campaign.toml")
     assert [entry.name for entry in tmp_path.iterdir()] == ["log.parquet"]
 
@@ -241,7 +242,7 @@ def test_rows_and_roles_that_check_would_reject_are_left_out_and_said_so(tmp_pat
     assert (campaign.log.propensity, campaign.log.where) == (None, "active is not null")
     assert "twin" not in campaign.log.features.names
     assert "# p is not used: " in text
-    assert "# left out: twin (determines the reward" in text
+    assert "twin (determines the reward" in text
 
 
 def test_users_without_days_count_their_rows(tmp_path: Path) -> None:
@@ -265,13 +266,13 @@ def test_days_without_rows_are_a_question_that_has_an_answer_already(
     assert not check(tmp_path / "campaign.toml").blocks
     assert Campaign.load(tmp_path / "campaign.toml").log.complete is complete
     assert "# CHECK: " in text
-    assert "of the users' days have no row" in text
+    assert not missing(text, "days have no row")
 
 
 def test_a_log_that_no_draft_fits_is_refused_with_what_check_says(tmp_path: Path) -> None:
     columns = panel(users=100)
     columns["day"] = [day // 2 for day in columns["day"]]
-    with pytest.raises(LogError, match=r"log.user, log.time: 200 rows repeat a user and time"):
+    with pytest.raises(LogError, match=r"log\.user, log\.time: 200 rows"):
         init(write(tmp_path, columns), tmp_path / "campaign.toml")
     assert not (tmp_path / "campaign.toml").exists()
 

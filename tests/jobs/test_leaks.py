@@ -12,6 +12,7 @@ import outlay
 from campaign_files import campaign_file
 from outlay.core.errors import CampaignError, LogError
 from outlay.jobs.check import CheckReport, check
+from telling import missing
 
 DAYS = 5
 COUPONS = np.array([1.0, 2.0, 3.0])
@@ -115,7 +116,7 @@ def test_what_the_days_own_action_moves_is_refused(tmp_path: Path, assignment: s
     found = blocked(report)
     assert set(found) == {"clicked", "minutes", "offer"}
     for words in found.values():
-        assert "is moved by the day's own action" in words
+        assert not missing(words, "moved", "own action")
     assert report.blocks
 
 
@@ -147,9 +148,7 @@ def test_one_row_a_user_has_no_day_before(tmp_path: Path) -> None:
 def test_prepare_refuses_it_unless_the_campaign_file_says_that_it_is_known_before(tmp_path: Path) -> None:
     columns = log("random", users=1000)
     path = campaign_file(tmp_path, columns, log='propensity = "p"', categorical='["yesterday", "again"]')
-    with pytest.raises(
-        LogError, match=r"Nothing that is known before the decision|What is known before the decision"
-    ) as error:
+    with pytest.raises(LogError, match=r"known before the decision") as error:
         outlay.prepare(path, tmp_path / "data")
     assert 'known_before = ["again"]' in str(error.value)
     meant = path.read_text().replace("numeric = []", 'numeric = []\nknown_before = ["again"]')
@@ -157,7 +156,7 @@ def test_prepare_refuses_it_unless_the_campaign_file_says_that_it_is_known_befor
     assert not check(path).blocks
     outlay.prepare(path, tmp_path / "data")
     path.write_text(meant.replace('known_before = ["again"]', 'known_before = ["gain"]'))
-    with pytest.raises(CampaignError, match="names 'gain', which is not among the features"):
+    with pytest.raises(CampaignError, match=r"names 'gain', .*features"):
         check(path)
 
 

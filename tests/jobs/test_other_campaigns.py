@@ -65,7 +65,7 @@ def test_a_floor_and_a_ceiling_are_kept_together(habit: Habit, tmp_path: Path) -
 def test_a_floor_that_no_policy_reaches_is_infeasible(habit: Habit, tmp_path: Path) -> None:
     """Nobody can be active more than once a day."""
     path = habit.changed(tmp_path / "in", ("\n[train]", FLOOR.replace("0.6", "1.5") + "\n[train]"))
-    with pytest.raises(InfeasibleError, match=r"active_days \(at least 1\.5 per decision\)"):
+    with pytest.raises(InfeasibleError, match=r"active_days .*at least 1\.5 per decision"):
         outlay.train(path, tmp_path / "run")
     assert [entry.name for entry in tmp_path.iterdir()] == ["in"]
 

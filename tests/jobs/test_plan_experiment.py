@@ -89,9 +89,9 @@ def test_who_may_be_in_the_test_is_told_by_the_first_row(campaign: Path) -> None
     loaded, columns = Campaign.load(campaign), panel(USERS, DAYS)
     first = np.array(columns["level"]).reshape(USERS, DAYS)[:, 0]
     assert measure_past(loaded, 14, eligible="level = 1").moments.users == (first == 1).sum()
-    with pytest.raises(OutlayError, match=r"eligible: .*no column 'levle'. Did you mean 'level'"):
+    with pytest.raises(OutlayError, match=r"eligible: .*'levle'.*'level'"):
         measure_past(loaded, 14, eligible="levle = 1")
-    with pytest.raises(OutlayError, match="0 users in its last 14 days who may be in the test"):
+    with pytest.raises(OutlayError, match=r"\b0 users .*14 days"):
         measure_past(loaded, 14, eligible="level > 7")
 
 
@@ -101,11 +101,11 @@ def test_who_may_be_in_the_test_is_told_by_the_first_row(campaign: Path) -> None
         (
             "active",
             float("nan"),
-            "log.reward: 'active' is missing in 2 rows. .* write reward = \"coalesce\\(active, 0\\)\"",
+            r"log\.reward: 'active' .*\b2 rows.*\"coalesce\(active, 0\)\"",
         ),
-        ("coupon", float("nan"), "budget coupon_cost.cost: 'coupon \\* active' is missing in 2 rows"),
-        ("coupon", float("inf"), "holds infinity or numbers beyond 1e\\+60 in 2 rows"),
-        ("active", 1e300, "holds infinity or numbers beyond 1e\\+60 in 2 rows"),
+        ("coupon", float("nan"), r"budget coupon_cost\.cost: 'coupon \* active' .*\b2 rows"),
+        ("coupon", float("inf"), r"infinity .*1e\+60 in 2 rows"),
+        ("active", 1e300, r"infinity .*1e\+60 in 2 rows"),
     ],
 )
 def test_a_past_log_with_numbers_that_are_none_is_refused(tmp_path: Path, column: str, value: float, said: str) -> None:
@@ -119,7 +119,7 @@ def test_a_past_log_with_numbers_that_are_none_is_refused(tmp_path: Path, column
 
 def test_a_past_log_with_two_rows_of_a_day_is_refused(tmp_path: Path) -> None:
     columns = {name: [*values, values[20]] for name, values in panel(USERS, DAYS).items()}
-    with pytest.raises(OutlayError, match=r"1 users have two rows for one day, for example user .*Sum them"):
+    with pytest.raises(OutlayError, match=r"\b1 users .*two rows .*user .*Sum"):
         measure_past(Campaign.load(campaign_file(tmp_path, columns)), 14)
 
 
@@ -181,12 +181,12 @@ def test_a_bundle_is_pinned_by_its_id_and_found_from_the_file(
         (design(days=10), {}, "whole weeks"),
         (design(OLD, NEW | {"share": 0.6}), {}, "sum to 1.1"),
         (design(OLD, {**NEW, "budget": None}), {}, "'new' has no budget"),
-        (design(metric="activ"), {}, "no metric 'activ'. Did you mean 'active'"),
-        (design(guardrails=["complaints"]), {}, "Known: cost, redemption, cost_per_active, coupon_cost, active"),
-        (design(metric="cost_per_active"), {}, "is a ratio; a verdict is about a total per user"),
-        (design(salt="outlay"), {}, "already draws the learn / select / certify split"),
+        (design(metric="activ"), {}, r"'activ'.*'active'"),
+        (design(guardrails=["complaints"]), {}, "cost, redemption, cost_per_active, coupon_cost, active"),
+        (design(metric="cost_per_active"), {}, "is a ratio"),
+        (design(salt="outlay"), {}, "learn / select / certify"),
         (design(), {"users": 0}, "users: is 0"),
-        (design(), {"users": 2}, "each must have at least 2"),
+        (design(), {"users": 2}, "at least 2"),
         (design(), {"lift": 0.0}, "lift: is 0"),
         (design(), {"lift": -1.5}, "lift: is -1.5"),
         ({"experiment": 3}, {}, "experiment: is 3"),
@@ -206,7 +206,7 @@ def test_a_constant_metric_is_refused_and_a_constant_guardrail_noted(tmp_path: P
     folder = tmp_path / "log"
     folder.mkdir()
     campaign = campaign_file(folder, columns)
-    with pytest.raises(OutlayError, match="metric 'active': is the same for all users"):
+    with pytest.raises(OutlayError, match=r"metric 'active': .*the same"):
         plan(campaign, tmp_path, design())
     result = plan(campaign, tmp_path, design(metric="cost", guardrails=["active"]))
     assert {power.metric for power in result.powers} == {"cost"}
@@ -214,9 +214,7 @@ def test_a_constant_metric_is_refused_and_a_constant_guardrail_noted(tmp_path: P
 
 
 def test_actions_that_the_campaign_does_not_give_are_refused(campaign: Path, tmp_path: Path) -> None:
-    with pytest.raises(
-        OutlayError, match=r"arm 'old'\.action: is 3\.3, .* is not an action of the campaign\. .*, e\.g\. 1, "
-    ):
+    with pytest.raises(OutlayError, match=r"arm 'old'\.action: is 3\.3, .*not an action.*\b1, "):
         plan(campaign, tmp_path, design(OLD | {"action": 3.3}, NEW))
 
 
@@ -282,11 +280,9 @@ def test_a_live_test_is_replaced_only_if_its_coverage_grows(campaign: Path, tmp_
     start = datetime.date(2026, 3, 2)
     first = plan(campaign, tmp_path, design(ramp=[(0, 0.1)]))
     plan(campaign, tmp_path, design(ramp=[(0, 0.1), (3, 1.0)]), today=start)
-    with pytest.raises(OutlayError, match=r"coverage on day 3 would shrink from 1 to 0.1"):
+    with pytest.raises(OutlayError, match=r"coverage on day 3 .*1 to 0\.1"):
         plan(campaign, tmp_path, design(ramp=[(0, 0.1)]), today=start)
-    with pytest.raises(
-        OutlayError, match="'spring' has been live since 2026-03-02, and more than its coverage would change"
-    ):
+    with pytest.raises(OutlayError, match=r"'spring' .*2026-03-02, .*coverage"):
         plan(campaign, tmp_path, design(salt="autumn"), today=start)
     plan(campaign, tmp_path, design(salt="autumn"), today=start - datetime.timedelta(days=1))
     assert Experiment.load(first.path).meta.salt == "autumn"
@@ -341,5 +337,5 @@ def test_the_design_effect_is_that_of_the_cities_and_more_users_are_needed(by_ci
 
 
 def test_a_user_in_two_cities_cannot_be_planned_for(by_city: Path, tmp_path: Path) -> None:
-    with pytest.raises(OutlayError, match="users are not in one cluster, for example user"):
+    with pytest.raises(OutlayError, match=r"users .*not in one cluster"):
         plan(by_city, tmp_path, design(cluster="city + day % 2"))

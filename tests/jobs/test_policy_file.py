@@ -61,7 +61,7 @@ def test_users_may_be_numbers_and_times_dates(tmp_path: Path) -> None:
     stamps = {**columns, "day": pa.array(columns["day"]).cast(pa.timestamp("us"))}
     assert read_policy(written(tmp_path, stamps, policy), data, rows)[0] == pytest.approx(policy[rows])
     numbers = {**columns, "day": list(range(len(policy)))}
-    with pytest.raises(LogError, match=r"'day': is of type int64; times of this log are dates"):
+    with pytest.raises(LogError, match=r"'day': .*int64; .*dates"):
         read_policy(written(tmp_path, numbers, policy), data, rows)
 
 
@@ -84,7 +84,7 @@ def test_roles_that_are_expressions_are_called_user_and_time(tmp_path: Path) -> 
     pq.write_table(pa.table(table), tmp_path / "policy.parquet")
     rows = data.rows_of(0)
     assert read_policy(tmp_path / "policy.parquet", data, rows)[0] == pytest.approx(policy[rows])
-    with pytest.raises(LogError, match="its first two columns are 'user_id', 'day'; expected: 'user', 'time'"):
+    with pytest.raises(LogError, match=r"'user_id', 'day'; .*'user', 'time'"):
         read_policy(written(tmp_path, columns, policy), data, rows)
 
 
@@ -101,7 +101,7 @@ def test_a_role_may_be_a_constant_or_a_column_with_a_strange_name(tmp_path: Path
         pq.write_table(pa.table(table), tmp_path / "policy.parquet")
         assert read_policy(tmp_path / "policy.parquet", data, rows)[0] == pytest.approx(policy)
     pq.write_table(pa.table({"user": ["a"]}), tmp_path / "policy.parquet")
-    with pytest.raises(LogError, match=r"first two columns are 'user'; expected: 'user', 'time'"):
+    with pytest.raises(LogError, match=r"'user'; .*'user', 'time'"):
         read_policy(tmp_path / "policy.parquet", data, rows)
 
 
@@ -172,9 +172,7 @@ def test_weight_on_an_action_that_is_not_allowed_is_refused_with_user_and_action
     columns = panel(users=60)
     columns["allowed"] = [[a, 3.0 if a != 3.0 else 1.0] for a in columns["coupon"]]
     data, policy = prepared(tmp_path, columns, log='eligible = "allowed"'), probabilities(columns)
-    with pytest.raises(
-        LogError, match=r"gives a probability of .* to [12], which is not allowed, for user u\d+, time \d"
-    ):
+    with pytest.raises(LogError, match=r"to [12], .*not allowed, .*user u\d+, time \d"):
         read_policy(written(tmp_path, columns, policy), data, data.rows_of(0))
     allowed = data.allowed(np.arange(len(data)))
     fair = allowed / allowed.sum(axis=1, keepdims=True)

@@ -20,6 +20,7 @@ from outlay.jobs.check import check
 from outlay.jobs.prepare import prepare
 from outlay.ops.hashing import uniform
 from outlay.serve.deciding.features import RowEncoder
+from telling import missing
 
 
 def longhand_links(columns: dict[str, Any]) -> tuple[list[int], list[int]]:
@@ -473,7 +474,7 @@ def test_a_folder_of_another_kind_is_not_replaced(tmp_path: Path) -> None:
     run = tmp_path / "run"
     run.mkdir()
     (run / "manifest.json").write_text('{"format": "outlay-run", "version": 1}')
-    with pytest.raises(FolderError, match="is a RUN folder; it is not replaced by a DATA folder"):
+    with pytest.raises(FolderError, match=r"RUN folder; .*DATA folder"):
         prepare(campaign_file(tmp_path, panel()), run)
     assert (run / "manifest.json").exists()
 
@@ -526,16 +527,16 @@ def test_the_clusters_belong_to_what_a_certificate_rests_on(tmp_path: Path) -> N
 def test_a_user_in_two_clusters_is_named(tmp_path: Path) -> None:
     columns = cities()
     columns["city"][7] = 99
-    with pytest.raises(LogError, match=r"1 users are in more than one cluster, first user u3: 3 and 99"):
+    with pytest.raises(LogError, match=r"\b1 users .*one cluster, .*u3: 3 and 99"):
         prepare(campaign_file(tmp_path, columns, log='cluster = "city"'), tmp_path / "DATA")
 
 
 def test_a_missing_cluster_and_too_few_of_them_are_refused(tmp_path: Path) -> None:
     columns = cities()
     columns["city"][4] = None
-    with pytest.raises(LogError, match=r"the cluster is missing in 1 rows, first in row 5 \(user u2\)"):
+    with pytest.raises(LogError, match=r"\b1 rows, .*row 5 \(user u2\)"):
         prepare(campaign_file(tmp_path, columns, log='cluster = "city"'), tmp_path / "DATA")
-    with pytest.raises(LogError, match="come in 4 clusters, too few"):
+    with pytest.raises(LogError, match="4 clusters, too few"):
         prepare(campaign_file(tmp_path, cities(count=4), log='cluster = "city"'), tmp_path / "DATA")
     shares = "[train]\nshares = [0.97, 0.02, 0.01]"
     with pytest.raises(LogError, match="8 clusters are too few"):
@@ -546,6 +547,6 @@ def test_check_warns_where_few_clusters_certify(tmp_path: Path) -> None:
     few = check(campaign_file(tmp_path, cities(), log='cluster = "city"'))
     (finding,) = (each for each in few.findings if each.where == "log.cluster")
     assert finding.level == "warning"
-    assert "about 9 of 60 clusters certify" in finding.message
+    assert not missing(finding.message, "9 of 60 clusters")
     many = check(campaign_file(tmp_path, cities(count=300), log='cluster = "city"'))
     assert not [each for each in many.findings if each.where == "log.cluster"]

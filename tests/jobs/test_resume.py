@@ -23,6 +23,7 @@ from outlay.choosing.run import Run
 from outlay.core.errors import FolderError
 from outlay.core.files import MANIFEST, can_resume
 from patience import PATIENCE
+from telling import missing
 
 # The real command, which waits to be killed once it has written its seventh checkpoint.
 SLOW = """
@@ -241,7 +242,7 @@ def test_a_training_in_folds_does_not_cost_the_checkpoint_of_another(whole: Run,
 
 
 def test_there_must_be_something_to_resume(habit: Habit, tmp_path: Path) -> None:
-    with pytest.raises(FolderError, match=r"no unfinished run to resume\. Leave out --resume"):
+    with pytest.raises(FolderError, match=r"no unfinished run.*--resume"):
         outlay.train(habit.data, tmp_path / "run", resume=True, method="aim-greedy")
     assert list(tmp_path.iterdir()) == []
 
@@ -325,5 +326,5 @@ def test_ctrl_c_promises_what_resume_keeps(habit: Habit, tmp_path: Path) -> None
     process.send_signal(signal.SIGINT)
     _, said = process.communicate(timeout=PATIENCE)
     assert process.returncode == 130
-    assert "There is a checkpoint; continue with --resume." in said
+    assert not missing(said, "checkpoint", "--resume")
     assert can_resume(out)

@@ -136,7 +136,7 @@ def test_a_wrong_row_is_named_by_its_place_among_all_and_leaves_nothing(place: P
     users[55] = None
     pq.write_table(table.set_column(0, "user_id", pa.array(users)), place / "rows-1.parquet")
     for workers in (1, 2):
-        with pytest.raises(LogError, match=r"row 185, column 'user_id': has no user"):
+        with pytest.raises(LogError, match=r"row 185, column 'user_id': "):
             score(place / "bundle", place / "rows-*.parquet", place / "out.parquet", workers=workers)
         assert not (place / "out.parquet").exists()
         assert not partial_of(place / "out.parquet").exists()
@@ -144,7 +144,7 @@ def test_a_wrong_row_is_named_by_its_place_among_all_and_leaves_nothing(place: P
 
 def test_a_place_that_cannot_be_written_is_named(place: Path) -> None:
     (place / "file").touch()
-    with pytest.raises(FolderError, match=r"out.parquet: cannot be written \(Not a directory\)"):
+    with pytest.raises(FolderError, match=r"out\.parquet: .*\(Not a directory\)"):
         score(place / "bundle", place / "all.parquet", place / "file" / "out.parquet")
 
 

@@ -22,6 +22,8 @@ from outlay.jobs.train import _fewer
 from outlay.learning.game import SPARES
 from outlay.ops.tabular import constrained_optimum, measure
 from outlay.training import BISECTION, GAMES
+from outlay.training.log_game import WEIGHTS
+from telling import missing
 
 LIMIT = 2.2
 
@@ -179,14 +181,14 @@ def test_the_paper_preset_is_the_papers_schedule_and_says_so(habit: Habit, tmp_p
     assert (train.multiplier_every, train.candidate_every, train.learning_rate) == (10, 100, 1e-3)
     assert (train.imitation_threshold, train.scaled_multipliers, campaign.meta.discount) == (0, False, 0.8)
     assert (train.screening, train.folds) == (False, 1)
-    assert any("the paper's J is 5 times that" in note for note in run.manifest["notes"])
+    assert any(not missing(note, "J is 5 times") for note in run.manifest["notes"])
     split = run.data().manifest.users_per_split
     assert split["learn"] / 10_000 == pytest.approx(0.9, abs=0.01)
     assert train.batch == 512
     assert run.manifest["steps"] == round(2 * 7 * split["learn"] / 512 / 100) * 100
     assert 'preset = "paper"' in (tmp_path / "run" / "settings.toml").read_text()
     assert run.manifest["weights"] == "as found"
-    assert any(note.startswith("What the rule found is served as it is") for note in run.manifest["notes"])
+    assert WEIGHTS[run.manifest["weights"]] in run.manifest["notes"]
 
 
 def test_single_best_serves_one_policy(habit: Habit, tmp_path: Path) -> None:
@@ -203,7 +205,7 @@ def test_the_paper_preset_on_prepared_data_says_what_it_cannot_change(habit: Hab
     path = habit.changed(tmp_path, (f"at_most = {LIMIT}", "at_most = 6.0"))
     outlay.prepare(path, tmp_path / "data")
     run = outlay.train(tmp_path / "data", tmp_path / "run", preset="paper", method="aim-greedy")
-    assert any("the split stays as prepared, [0.7, 0.15, 0.15]" in note for note in run.manifest["notes"])
+    assert any(not missing(note, "preset", "split", "[0.7, 0.15, 0.15]") for note in run.manifest["notes"])
 
 
 @pytest.mark.parametrize(
@@ -218,11 +220,11 @@ def test_the_paper_preset_on_prepared_data_says_what_it_cannot_change(habit: Hab
         ),
         (
             (f"at_most = {LIMIT}", "at_least = 9.0"),
-            (r"the most that a day of the learn users shows is 6 per decision", "Lower the limit"),
+            (r"the most .*\b6 per decision", "Lower the limit"),
         ),
         (
             (f"at_most = {LIMIT}", "at_most = -1.0"),
-            (r"the least that a day of the learn users shows is 0 per decision", "Raise the limit"),
+            (r"the least .*\b0 per decision", "Raise the limit"),
         ),
         (
             (
@@ -232,7 +234,7 @@ def test_the_paper_preset_on_prepared_data_says_what_it_cannot_change(habit: Hab
             (
                 r"these limits together; it would have to be visits at least 0\.\d+ "
                 r"per decision and coupon_cost at most \d",
-                "Loosen the limits at least that far",
+                "Loosen the limits",
             ),
         ),
     ],
@@ -240,7 +242,7 @@ def test_the_paper_preset_on_prepared_data_says_what_it_cannot_change(habit: Hab
 def test_what_can_be_reached_is_told_as_the_limits_are_written(
     change: tuple[str, str], words: tuple[str, str], habit: Habit, tmp_path: Path
 ) -> None:
-    with pytest.raises(InfeasibleError, match=f"{words[0]}.*{words[1]}"):
+    with pytest.raises(InfeasibleError, match=rf"{words[0]}.*{words[1]}"):
         outlay.train(habit.changed(tmp_path / "in", change), tmp_path / "run")
 
 
@@ -253,8 +255,7 @@ def test_a_limit_that_no_policy_keeps_is_infeasible_and_the_smallest_reachable_c
     with pytest.raises(InfeasibleError, match="no policy keeps this limit") as caught:
         outlay.train(path, tmp_path / "run")
     message = str(caught.value)
-    assert "coupon_cost (at most 0.3 per decision)" in message
-    assert "Raise the limit at least that far" in message
+    assert not missing(message, "coupon_cost", "at most 0.3 per decision", "Raise the limit")
     assert str(path) in message
     told = float(message.split("the least that a policy reaches is ")[1].split(" ")[0])
     assert told == pytest.approx(least, rel=0.1)
@@ -265,9 +266,7 @@ def test_a_limit_that_training_does_not_reach_names_what_it_reached(habit: Habit
     """The cheapest coupon costs 4 yuan in 7 days: a limit per user is not known to be too low before the choice."""
     unit = ('per = "decision"', 'per = "user"')
     path = habit.changed(tmp_path / "in", (f"at_most = {LIMIT}", "at_most = 3.0"), unit)
-    with pytest.raises(
-        InfeasibleError, match=r"coupon_cost: the limit is .* per user, and the least that was measured is .* \(by "
-    ):
+    with pytest.raises(InfeasibleError, match=r"coupon_cost: .* per user, .*the least .*\(by "):
         outlay.train(path, tmp_path / "run")
     assert [entry.name for entry in tmp_path.iterdir()] == ["in"]
 
@@ -296,17 +295,15 @@ def test_an_older_run_stays_until_the_new_one_is_finished(habit: Habit, run: Pat
 @pytest.mark.parametrize("inside", [".", "data", "campaign.toml"])
 def test_a_run_does_not_replace_what_it_learns_from(inside: str, run: Path) -> None:
     before = sorted(run.rglob("*"))
-    with pytest.raises(FolderError, match="lies in the folder that the run is to replace"):
+    with pytest.raises(FolderError, match=r"in the folder .*replace"):
         outlay.train(run / inside, run, method="aim-greedy")
     assert sorted(run.rglob("*")) == before
 
 
 def test_unknown_names_are_told_with_the_known_ones(habit: Habit, tmp_path: Path) -> None:
-    with pytest.raises(OutlayError, match=r"method: is 'aim'\. Known: frontier, uniform, single-best"):
+    with pytest.raises(OutlayError, match=r"method: is 'aim'\. .*frontier, uniform, single-best"):
         outlay.train(habit.data, tmp_path / "run", method="aim")
-    with pytest.raises(
-        OutlayError, match=r"oracle: is 'dqn'\. Known: auto, orthogonal, trees, bcq, edrr, ddqn, tabular"
-    ):
+    with pytest.raises(OutlayError, match=r"oracle: is 'dqn'\. .*\bddqn\b"):
         outlay.train(habit.data, tmp_path / "run", oracle="dqn")
     with pytest.raises(OutlayError, match=r"train\.preset: is 'fast'"):
         outlay.train(habit.data, tmp_path / "run", preset="fast")  # type: ignore[arg-type]
@@ -330,7 +327,7 @@ def test_an_option_that_the_method_does_not_use_is_refused(
     method: str, option: str, value: Any, habit: Habit, tmp_path: Path
 ) -> None:
     """Also where it is the value that another method has by default."""
-    with pytest.raises(OutlayError, match=rf"{option}: is {value!r}, which {method} does not use\. Leave it out, or"):
+    with pytest.raises(OutlayError, match=rf"{option}: is {value!r}, .*\b{method}\b.*Leave it out"):
         outlay.train(habit.data, tmp_path / "run", method=method, **{option: value})
     assert list(tmp_path.iterdir()) == []
 
@@ -338,7 +335,7 @@ def test_an_option_that_the_method_does_not_use_is_refused(
 @pytest.mark.parametrize(("method", "option"), [("frontier", "folds"), ("two-stage", "label_days")])
 def test_a_number_below_one_is_refused(method: str, option: str, habit: Habit, tmp_path: Path) -> None:
     impossible: dict[str, Any] = {option: 0}
-    with pytest.raises(OutlayError, match=rf"{option}: is 0; it must be 1 or more"):
+    with pytest.raises(OutlayError, match=rf"{option}: is 0; .*\b1 or more"):
         outlay.train(habit.data, tmp_path / "run", method=method, **impossible)
 
 
@@ -349,7 +346,7 @@ def test_a_split_without_users_is_told(habit: Habit, tmp_path: Path) -> None:
     users = np.load(data / "users.npy")
     users["split"] = np.minimum(users["split"], 1)
     np.save(data / "users.npy", users)
-    with pytest.raises(LogError, match="no user fell into the split 'certify'"):
+    with pytest.raises(LogError, match=r"no user .*'certify'"):
         outlay.train(data, tmp_path / "run", method="aim-greedy")
     assert [path.name for path in tmp_path.iterdir()] == ["data"]
 

@@ -64,7 +64,7 @@ def test_it_goes_on_with_the_seeds_that_are_left(
 @pytest.mark.slow
 def test_seeds_of_another_training_are_not_mixed_in(campaign: Path, tmp_path: Path) -> None:
     outlay.train_seeds(campaign, tmp_path / "runs", seeds=1, **OPTIONS)
-    with pytest.raises(FolderError, match="holds seeds that were trained otherwise"):
+    with pytest.raises(FolderError, match=r"seeds .*trained otherwise"):
         outlay.train_seeds(campaign, tmp_path / "runs", seeds=2, oracle="orthogonal", folds=1)
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "notes.txt").write_text("notes")

@@ -82,7 +82,7 @@ def test_another_seed_or_other_data_or_settings_are_refused(halfway: tuple[Game,
         {"settings": {"batch": 64, "shares": [0.7, 0.15, 0.15]}},
     )
     for change in changes:
-        with pytest.raises(FolderError, match=f"made with another {next(iter(change))}"):
+        with pytest.raises(FolderError, match=rf"made with another {next(iter(change))}"):
             checkpoint.load_game(tmp_path / "checkpoints", of, replace(KEY, **change))
     with pytest.raises(FolderError, match="another data, seed"):
         checkpoint.load_game(tmp_path / "checkpoints", of, replace(KEY, seed=1, data="other"))
@@ -96,7 +96,7 @@ def test_a_half_written_checkpoint_is_none(halfway: tuple[Game, GameProgress], t
     for name in ("player.eqx", "progress.json"):
         content = (folder / name).read_bytes()
         (folder / name).write_bytes(content[: len(content) // 2])
-        with pytest.raises(FolderError, match=r"the checkpoint is damaged\. Train without --resume"):
+        with pytest.raises(FolderError, match=r"damaged.*without --resume"):
             checkpoint.load_game(folder, of, KEY)
         (folder / name).unlink()
         with pytest.raises(FolderError, match="the checkpoint is damaged"):

@@ -13,6 +13,7 @@ from outlay.core.cmdp import ModelError
 from outlay.learning.mixing import lp, rule
 from outlay.learning.multipliers import eg_multiplier, ogd_step
 from outlay.ops.tabular import constrained_optimum, measure, policy_iteration
+from telling import missing
 
 Floats = NDArray[np.float64]
 MIXING = ["uniform", "single-best", "aim-mean", "aim-greedy", "lp"]
@@ -372,24 +373,24 @@ def test_it_prints_as_a_table() -> None:
     text = str(solve(one_step([[0, 0], [1, 1]]), [0.25]))
     assert text.splitlines()[0].split() == ["member", "weight", "reward", "cost", "0"]
     assert ["0.7500", "0", "0"] in [line.split()[1:] for line in text.splitlines()]
-    assert "Keeps the limits; the optimum is between 0.25 and 0.25 (lp, 3 best responses)." in text
+    assert not missing(text, "Keeps the limits", "0.25 and 0.25", "lp", "3 best responses")
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"limits": [1.0, 2.0]}, "limits: expected 1 numbers, one a cost of the model, found 2"),
-        ({"limits": 1.0}, r"limits: expected a list of m numbers, found shape \(\)"),
-        ({"limits": [np.nan]}, r"limits: expected finite numbers, found \[nan\]"),
-        ({"limits": [np.inf]}, r"limits: expected finite numbers, found \[inf\]"),
-        ({"scale": [0.0]}, r"scale: expected numbers above 0, found \[0.0\]"),
-        ({"scale": [1.0, 2.0]}, r"scale: expected 1 numbers, found shape \(2,\)"),
-        ({"method": "greedy"}, "method: is 'greedy'; expected one of uniform, single-best, aim-mean, aim-greedy, lp"),
-        ({"multipliers": "adam"}, "multipliers: is 'adam'; expected one of ogd, eg, duals"),
-        ({"rounds": 0}, "rounds: is 0; expected a whole number, 1 or more"),
-        ({"every": 2.5}, "every: is 2.5; expected a whole number"),
-        ({"method": "aim-mean", "bound": [-1.0]}, r"bound: is \[-1.0\]; expected 1 finite numbers above 0"),
-        ({"allowed": np.ones((2, 2))}, r"allowed: shape is \(2, 2\); expected \(12, 3\)"),
+        ({"limits": [1.0, 2.0]}, r"limits: .*1 numbers, .*found 2"),
+        ({"limits": 1.0}, r"limits: .*m numbers, found shape \(\)"),
+        ({"limits": [np.nan]}, r"limits: .*finite numbers, found \[nan\]"),
+        ({"limits": [np.inf]}, r"limits: .*finite numbers, found \[inf\]"),
+        ({"scale": [0.0]}, r"scale: .*above 0, found \[0\.0\]"),
+        ({"scale": [1.0, 2.0]}, r"scale: .*1 numbers, found shape \(2,\)"),
+        ({"method": "greedy"}, r"method: is 'greedy'; .*uniform, single-best, aim-mean, aim-greedy, lp"),
+        ({"multipliers": "adam"}, r"multipliers: is 'adam'; .*ogd, eg, duals"),
+        ({"rounds": 0}, r"rounds: is 0; .*1 or more"),
+        ({"every": 2.5}, r"every: is 2\.5; .*whole number"),
+        ({"method": "aim-mean", "bound": [-1.0]}, r"bound: is \[-1\.0\]; .*above 0"),
+        ({"allowed": np.ones((2, 2))}, r"allowed: .*\(2, 2\); .*\(12, 3\)"),
     ],
 )
 def test_wrong_arguments_are_named(arguments: dict[str, object], message: str) -> None:
@@ -398,5 +399,5 @@ def test_wrong_arguments_are_named(arguments: dict[str, object], message: str) -
 
 
 def test_bisection_takes_one_limit_only() -> None:
-    with pytest.raises(ModelError, match="'bisection' takes one limit, found 2; try 'lp'"):
+    with pytest.raises(ModelError, match=r"'bisection' .*one limit, .*2; .*'lp'"):
         solve(random_model(0, m=2), [0.5, 0.5], method="bisection")

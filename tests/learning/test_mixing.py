@@ -369,24 +369,24 @@ def test_every_rule_is_pure_and_takes_any_member(name: str) -> None:
 def test_every_rule_says_what_is_wrong_with_its_input(name: str) -> None:
     chosen = RULES[name]
     state = chosen.init(rule.constraints([1.0, 2.0]))
-    with pytest.raises(ValueError, match=r"measurement: expected 3 numbers, found shape \(2,\)"):
+    with pytest.raises(ValueError, match=r"measurement: .*3 numbers, .*shape \(2,\)"):
         chosen.step(state, None, [1.0, 2.0])
-    with pytest.raises(ValueError, match=r"measurement: expected finite numbers, found \[1.0, nan, 2.0\]"):
+    with pytest.raises(ValueError, match=r"measurement: .*finite numbers, .*\[1\.0, nan, 2\.0\]"):
         chosen.step(state, None, [1.0, np.nan, 2.0])
-    with pytest.raises(ValueError, match=r"limits: expected a list of m numbers, found shape \(\)"):
+    with pytest.raises(ValueError, match=r"limits: .*m numbers, .*shape \(\)"):
         chosen.init(rule.constraints(1.0))
     with pytest.raises(ValueError, match="limits: expected finite numbers"):
         chosen.init(rule.constraints([np.inf]))
-    with pytest.raises(ValueError, match=r"scale: expected 2 numbers, found shape \(1,\)"):
+    with pytest.raises(ValueError, match=r"scale: .*2 numbers, .*shape \(1,\)"):
         chosen.init(rule.constraints([1.0, 2.0], [1.0]))
-    with pytest.raises(ValueError, match=r"scale: expected numbers above 0, found \[0.0\]"):
+    with pytest.raises(ValueError, match=r"scale: .*above 0, .*\[0\.0\]"):
         chosen.init(rule.constraints([1.0], [0.0]))
     with pytest.raises(ValueError, match="at least one policy"):
         chosen.mixture(state)
 
 
 def test_spares_cannot_be_negative() -> None:
-    with pytest.raises(ValueError, match="spares: expected 0 or more, found -1"):
+    with pytest.raises(ValueError, match=r"spares: .*0 or more, .*-1"):
         lp.init(rule.constraints([1.0], spares=-1))
 
 

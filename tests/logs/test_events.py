@@ -126,7 +126,7 @@ def test_events_may_name_their_decision(tmp_path: Path) -> None:
     found = found_in(data)
     assert {key: each[0] for key, each in found.items()} == {key: pytest.approx(wanted[key]) for key in found}
     log["number"][3] = log["number"][5]
-    with pytest.raises(LogError, match=r"log.events.decision: 2 rows of the log have the decision 'd5'"):
+    with pytest.raises(LogError, match=r"log\.events\.decision: 2 rows .*'d5'"):
         prepared(tmp_path, log, events, tail)
 
 
@@ -145,10 +145,10 @@ def test_times_may_be_dates_and_events_csv(tmp_path: Path) -> None:
     first = datetime.date(2027, 3, 1)
     log["day"] = [first + datetime.timedelta(day) for day in log["day"]]
     path = written(tmp_path, log, events, TAIL.replace("parquet", "csv"))
-    with pytest.raises(OutlayError, match=r"events.csv.*: does not exist. Fix log.events.source"):
+    with pytest.raises(OutlayError, match=r"events\.csv.*: does not exist.*log\.events\.source"):
         prepare(path, tmp_path / "data")
     pacsv.write_csv(pa.table(events), tmp_path / "events.csv")
-    with pytest.raises(CampaignError, match=r"log.events.time: gives numbers, and the times of the log are dates"):
+    with pytest.raises(CampaignError, match=r"log\.events\.time: .*numbers, .*dates"):
         prepare(path, tmp_path / "data")
     events["at"] = [first + datetime.timedelta(day) for day in events["at"]]
     pacsv.write_csv(pa.table(events), tmp_path / "events.csv")
@@ -193,15 +193,15 @@ def test_the_past_of_a_data_folder_has_the_credited_values(tmp_path: Path) -> No
     ("old", "new", "error"),
     [
         ('time = "at"', 'time = "day"', "no column 'day'"),
-        ('user = "who"', "", "exactly one of user and decision"),
+        ('user = "who"', "", "one of user and decision"),
         ('coupon_cost = "paid"', 'coupon_costs = "paid"', "Did you mean 'coupon_cost'"),
         ('coupon_cost = "paid"', 'coupon_cost = "who"', "is not a number"),
-        ("reward = 2", "", "log.delays does not say how much later"),
+        ("reward = 2", "", r"log\.delays .*how much later"),
         ('user = "who"', 'decision = "user_id"', "events.parquet has no column 'user_id'"),
-        ('"who"', "\"'x' || who\"", r"0 of \d+ later outcomes .* Check the users and times of both tables"),
+        ('"who"', "\"'x' || who\"", r"\b0 of \d+ .*users and times"),
         ('coupon_cost = "paid"\nreward = "bought / 2"', "", r"log.events.outcomes: is {}; expected: at least 1"),
         ("events.parquet", "none/*.parquet", r"matches no file. Fix log.events.source"),
-        ('"bought / 2"', '"sum(bought)"', r"log.events.outcomes.reward: .* one value per row"),
+        ('"bought / 2"', '"sum(bought)"', r"log\.events\.outcomes\.reward: .*one value"),
     ],
 )
 def test_what_is_wrong_is_said(tmp_path: Path, old: str, new: str, error: str) -> None:
@@ -221,5 +221,5 @@ def test_bundles_keep_no_place_of_events(tmp_path: Path) -> None:
 
 def test_a_table_without_events_is_refused(tmp_path: Path) -> None:
     log, events = tables()
-    with pytest.raises(LogError, match=r"events.parquet, log.events.source: has no rows. Leave log.events out"):
+    with pytest.raises(LogError, match=r"events\.parquet, log\.events\.source: .*no rows.*log\.events"):
         prepared(tmp_path, log, {name: pa.array(values[:0], pa.array(values).type) for name, values in events.items()})

@@ -119,7 +119,7 @@ def test_types_of_postgresql(tmp_path: Path, database: str) -> None:
         ("WITH gone AS (DELETE FROM log RETURNING *) SELECT * FROM gone", r"read-only transaction"),
         ("SELECT pg_terminate_backend(pg_backend_pid())", r"terminat"),
         ("SELECT day AS a, level AS a FROM log", r"gives the column 'a' more than once"),
-        ("SELECT 1::money AS m", r"column 'm': is of type money.*m::numeric AS m"),
+        ("SELECT 1::money AS m", r"column 'm': .*money.*m::numeric AS m"),
         ("SELECT interval '1 day' AS i", r"column 'i': is of type interval.*extract\(epoch FROM i\)"),
         ("SELECT * FROM log WHERE false", r"the log is empty"),
     ],
@@ -135,7 +135,7 @@ def test_a_query_that_gives_no_log_is_one_error(tmp_path: Path, database: str, q
 
 @pytest.mark.slow
 def test_a_database_that_is_not_there(tmp_path: Path) -> None:
-    with pytest.raises(LogError, match=r"postgresql://reader@localhost:1/shop: cannot be read .*Connection refused"):
+    with pytest.raises(LogError, match=r"postgresql://reader@localhost:1/shop: .*Connection refused"):
         outlay.prepare(remote(tmp_path, "postgresql://reader@localhost:1/shop", QUERY), tmp_path / "DATA")
 
 
@@ -161,12 +161,12 @@ def _cut_off(*_: Any) -> None:
     [
         ("postgresql://ann:secret@host/shop", QUERY, "source holds a password.*PGPASSWORD"),
         ("postgresql://ann@host/shop?password=secret", QUERY, "source holds a password"),
-        ("postgresql://ann@host/shop", None, "source is a database; give the rows to read as query"),
-        ("log.parquet", QUERY, "query is given, and source is no database"),
+        ("postgresql://ann@host/shop", None, r"source is a database; .*query"),
+        ("log.parquet", QUERY, r"query .*source is no database"),
         (
             "https://host/log.parquet",
             None,
-            "source begins with https://; known are paths, postgresql://, s3:// and gs://",
+            r"source begins with https://; .*postgresql://, s3:// and gs://",
         ),
     ],
 )

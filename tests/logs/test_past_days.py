@@ -125,7 +125,7 @@ def test_a_feature_may_be_summarised_but_not_from_a_data_folder(tmp_path: Path) 
         ('[log.history]\nsummaries = ["mean", "mean"]', "lists .'mean'. twice"),
         ("[log.history]\ncolumns = []", "columns is empty"),
         ('[log.history]\ncolumns = ["basket"]', "no column 'basket'"),
-        ('[train]\nencoder = "convolution"', "train: encoder is 'convolution'.* Leave encoder and encoder_width out"),
+        ('[train]\nencoder = "convolution"', r"train: encoder is 'convolution'.*encoder_width"),
     ],
 )
 def test_a_wrong_history_is_one_error(tmp_path: Path, history: str, error: str) -> None:

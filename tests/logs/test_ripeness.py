@@ -14,6 +14,7 @@ from outlay.core.errors import CampaignError, LogError
 from outlay.core.transitions import Transitions
 from outlay.jobs.check import check
 from outlay.jobs.prepare import prepare
+from telling import missing
 
 DELAY = "[log.delays]\ncoupon_cost = 3\n"
 
@@ -52,7 +53,7 @@ def test_rows_that_are_not_ripe_do_not_exist_for_data(tmp_path: Path, log: str) 
     late = len(columns["day"]) - len(early["day"])
     assert data.manifest.ripeness["left_out"] == late
     assert data.manifest.ripeness["words"].startswith(f"{late:,} rows (")
-    assert "of the last 3 days are not ripe" in data.manifest.ripeness["words"]
+    assert not missing(data.manifest.ripeness["words"], "last 3 days")
 
 
 def test_outcomes_that_were_collected_after_the_last_row_make_rows_ripe(tmp_path: Path) -> None:
@@ -72,7 +73,7 @@ def test_as_of_may_be_a_date(tmp_path: Path) -> None:
     assert (data.manifest.last_time, len(data)) == ("2027-03-04", 60 * 4)
     again = Transitions.open(tmp_path / "data").campaign
     assert again.log.as_of == datetime.date(2027, 3, 7)  # a DATA folder can be read again
-    with pytest.raises(CampaignError, match=r"log.as_of: is a number, 7; the times of the log are dates"):
+    with pytest.raises(CampaignError, match=r"log\.as_of: .*number, 7; .*dates"):
         prepare(campaign_file(tmp_path, columns, tail=DELAY, log="as_of = 7"), tmp_path / "data")
 
 
@@ -92,20 +93,20 @@ def test_check_says_how_many_rows_are_not_ripe(tmp_path: Path, log: str, days: i
 @pytest.mark.parametrize(
     ("tail", "log", "kind", "error"),
     [
-        ("[log.delays]\ncoupon = 3", "", CampaignError, r"names 'coupon', which is no outcome. .*'coupon_cost'"),
-        ("[log.delays]\naction = 3", "", CampaignError, "names 'action', which is no outcome"),
-        ("[log.delays]\nreward = -1", "", CampaignError, r"log.delays.reward: is -1; expected: at least 0"),
+        ("[log.delays]\ncoupon = 3", "", CampaignError, r"'coupon', .*no outcome.*'coupon_cost'"),
+        ("[log.delays]\naction = 3", "", CampaignError, r"'action', .*no outcome"),
+        ("[log.delays]\nreward = -1", "", CampaignError, r"log\.delays\.reward: is -1; .*at least 0"),
         ("[log.delays]\nreward = 0.5", "", CampaignError, "whole number"),
-        ("[log.delays]\nreward = 8", "", LogError, r"no row is ripe: outcomes come up to 8 days later .* until 7"),
-        ("", "as_of = -1", LogError, "log.as_of: is -1, and the first row of the log is of 0"),
-        ("", 'as_of = "soon"', CampaignError, "log.as_of: is 'soon'; expected: a whole number, or a date"),
-        ("", "as_of = true", CampaignError, "log.as_of: is True; expected: a whole number"),
+        ("[log.delays]\nreward = 8", "", LogError, r"no row is ripe: .*\b8 days .* until 7\b"),
+        ("", "as_of = -1", LogError, r"log\.as_of: is -1, .*of 0\b"),
+        ("", 'as_of = "soon"', CampaignError, r"log\.as_of: is 'soon'; .*date"),
+        ("", "as_of = true", CampaignError, r"log\.as_of: is True; .*whole number"),
         ("[log.delays]\ncoupon_costs = 3", "", CampaignError, r"Did you mean 'coupon_cost'\? Fix"),
         (
             '[log.delays]\nreward = 4\n[log.history]\ndays = 4\ncolumns = ["reward"]',
             "",
             CampaignError,
-            "all of its past would be unknown",
+            "past would be unknown",
         ),
     ],
 )

@@ -191,7 +191,7 @@ def test_control_says_what_it_lacks() -> None:
     dear = Choices(choices.value, choices.cost + 1.0)
     with pytest.raises(ValueError, match="reserve"):
         control_spend(dear, 10.0, 0.0, step=0.1, reserve=2.0)
-    with pytest.raises(ValueError, match=r"no action that costs 0\.5 or less"):
+    with pytest.raises(ValueError, match=r"no action .*\b0\.5 or less"):
         control_spend(dear, 6.0, 0.0, step=0.1, reserve=0.5)
     with pytest.raises(ValueError, match="nothing would adjust"):
         control_spend(choices, 10.0, 0.0)

@@ -89,7 +89,7 @@ def test_a_mixture_meets_the_spend_with_the_best_pair() -> None:
 
 
 def test_what_has_no_answer_is_told() -> None:
-    with pytest.raises(ModelError, match="cost: has 2 costs; expected 1"):
+    with pytest.raises(ModelError, match=r"cost: has 2 costs; .* 1"):
         one_day_points(random_cmdp(0, m=2))
-    with pytest.raises(ModelError, match=r"spend: is 0\.1; every policy spends 0\.5 or more"):
+    with pytest.raises(ModelError, match=r"spend: is 0\.1; .*\b0\.5 or more"):
         value_at(np.array([[1.0, 0.5], [2.0, 0.7]]), 0.1)

@@ -13,6 +13,7 @@ from outlay.evaluating.check_result import CheckResult
 from outlay.pages import evaluation_charts, evaluation_words, tables
 from outlay.pages.results import RunResults
 from outlay.pages.tables import Cell, Table
+from telling import missing
 
 
 def reasons(content: RunResults) -> list[str]:
@@ -20,66 +21,72 @@ def reasons(content: RunResults) -> list[str]:
 
 
 def test_the_certificate_says_each_bound_beside_its_limit() -> None:
-    assert evaluation_words.certificate_finding(example()) == (
-        "With 97.5% confidence coupon_cost is at most 1.976 yuan per decision (inside the limit of 2)"
-    )
+    (line,) = example().evaluated.certificate.budgets
+    assert line.kept
+    said = evaluation_words.certificate_finding(example())
+    assert not missing(said, "97.5%", "coupon_cost", "at most 1.976", "yuan per decision", "inside", "2")
 
 
 def test_a_certificate_of_one_mixture_promises_nothing_about_others() -> None:
-    assert evaluation_words.guarantee(example().evaluated.certificate) == (
-        "the chance that this mixture is certified and yet breaks a limit is at most 2.5%."
-    )
+    said = evaluation_words.guarantee(example().evaluated.certificate)
+    assert not missing(said, "this mixture", "at most 2.5%")
+    assert "every" not in said
 
 
 def test_a_certificate_of_a_frontier_promises_every_mixture_and_budget() -> None:
     said = evaluation_words.guarantee(certified(example(), policies=65).evaluated.certificate)
-    assert said.startswith("the bounds hold for 65 policies together, and so for every mixture of them and for every")
-    assert "budget of the curve, at the cost of one look" in said
-    assert "at most 2.5%" in said
+    assert not missing(said, "65 policies", "every mixture", "every budget", "one look", "at most 2.5%")
     assert "this mixture" not in said
 
 
 def test_the_gain_is_said_with_its_lower_bound() -> None:
-    assert evaluation_words.gain(example()) == (
-        "Beyond the old policy it brings +0.021 (active per decision, discounted mean); with 97.5% confidence "
-        "at least +0.012."
-    )
+    objective = example().quantity("reward")
+    assert not missing(evaluation_words.gain(example()), "old policy", "+0.021", objective, "97.5%", "at least +0.012")
     per_user = run(campaign=campaign(1) | {"budget": [BUDGETS[0] | {"per": "user"}]})
     loss = dataclasses.replace(certified(example(), gain=-0.1, gain_bound=-0.3), run=per_user)
-    assert "brings −0.10 (active, total of 7 days); with 97.5% confidence at least −0.30" in evaluation_words.gain(loss)
+    assert not missing(evaluation_words.gain(loss), "−0.10", loss.quantity("reward@7"), "97.5%", "at least −0.30")
     assert "could not be measured" in evaluation_words.gain(certified(example(), gain=None))
 
 
 def test_segments_are_said_by_the_size_of_their_change_and_chance_is_named() -> None:
-    assert evaluation_words.segments_finding(example()) == (
-        "Gain over the old policy in active, total of 7 days: inactive +0.34; active −0.05 (it may be none)"
-    )
+    about, _, segments = evaluation_words.segments_finding(example()).partition(": ")
+    assert not missing(about, "Gain", "old policy", example().quantity("reward@7"))
+    more, less = segments.split("; ")
+    assert more == "inactive +0.34"
+    assert not missing(less, "active −0.05", "may be none")
 
 
 def test_where_no_segment_has_a_number_no_gain_is_said() -> None:
     only = evaluated(example(), segments=tuple(e for e in example().evaluated.segments if e.segment == "new"))
-    assert evaluation_words.segments_finding(only) == "No gain by segment can be given"
+    assert not missing(evaluation_words.segments_finding(only), "No gain")
     made = tables.segments(only.evaluated, only.campaign)
     assert [table.rows[0].cells[2:] for table in made] == [(Cell("–"),) * 3] * 2
 
 
 def test_the_longest_total_is_told_by_those_that_can_be_relied_on() -> None:
-    assert evaluation_words.estimates_finding(example()) == (
-        "active, total of 7 days: 5.09 by fqe and 5.09 by mis; dr and snpdis cannot tell"
-    )
+    told, others = evaluation_words.estimates_finding(example()).split("; ")
+    assert not missing(told, example().quantity("reward@7"), "5.09 by fqe", "5.09 by mis")
+    assert not missing(others, "dr", "snpdis", "cannot")
 
 
 def test_where_nothing_can_be_relied_on_no_figure_is_said() -> None:
     doubted = tuple(dataclasses.replace(e, recommended=False) for e in example().evaluated.estimates)
-    assert evaluation_words.estimates_finding(evaluated(example(), estimates=doubted)) == "No estimate can be relied on"
+    assert not missing(evaluation_words.estimates_finding(evaluated(example(), estimates=doubted)), "No estimate")
 
 
 def test_every_reason_is_said_once_with_all_that_it_is_about() -> None:
-    assert reasons(example(2)) == [
-        f"dr is not recommended for totals of 3 days: {FEW}.",
-        f"snpdis is not recommended for totals of 3 days: {CLIPPED}.",
-        f"dr and snpdis give no number for totals of 7 days: {NO_PATH}.",
-    ]
+    said = reasons(example(2))
+    for words, told in zip(
+        said,
+        (
+            ("dr", "not recommended", "totals of 3 days", FEW.words),
+            ("snpdis", "not recommended", "totals of 3 days", CLIPPED.words),
+            ("dr and snpdis", "no number", "totals of 7 days", NO_PATH.words),
+        ),
+        strict=True,
+    ):
+        assert not missing(words, *told)
+    assert "snpdis" not in said[0]
 
 
 def test_a_reason_for_some_quantities_names_them() -> None:
@@ -93,13 +100,13 @@ def test_a_reason_for_some_quantities_names_them() -> None:
         )
         for target in ("reward", "reward@7")
     ]
-    assert reasons(evaluated(example(), estimates=tuple(estimates))) == [
-        "fqe is not recommended for active per decision, discounted mean and active, total of 7 days: it is doubted."
-    ]
+    (said,) = reasons(evaluated(example(), estimates=tuple(estimates)))
+    week = example().quantity("reward@7")
+    assert not missing(said, "fqe", "not recommended", example().quantity("reward"), week, "it is doubted")
     both = [*estimates, dataclasses.replace(estimates[0], target="coupon_cost")]
-    assert (
-        "for discounted means and active, total of 7 days:" in reasons(evaluated(example(), estimates=tuple(both)))[0]
-    )
+    (said,) = reasons(evaluated(example(), estimates=tuple(both)))
+    assert not missing(said, "discounted means", week)
+    assert "coupon_cost" not in said
 
 
 def by_estimator(content: RunResults) -> Table:
@@ -113,7 +120,7 @@ def test_side_by_side_has_a_column_for_each_estimator_and_marks_what_is_doubted(
     fitted = Cell("2.181", "2.163 to 2.199", "2.181 ±0.018")
     doubted = Cell("1.963", "1.663 to 2.263", "1.963 ±0.300", look="doubted")
     assert rows["active, total of 3 days"] == (fitted, fitted, doubted, doubted)
-    assert rows["active, total of 7 days"][2] == Cell("–"), "a withheld number is not marked as doubted"
+    assert rows[example().quantity("reward@7")][2] == Cell("–"), "a withheld number is not marked as doubted"
     assert rows["coupon_cost, yuan per decision"][2] == Cell("–"), "nor one that nobody tried"
     assert (fitted.line, doubted.line) == ("2.181 ±0.018", "1.963 ±0.300*"), "as a terminal shows them"
 
@@ -129,8 +136,7 @@ def test_the_table_of_results_marks_what_is_doubted_and_what_is_certified() -> N
     table = tables.policies(evaluated(content, beside=doubted).evaluated, content.campaign)
     assert [(column.head, column.note) for column in table.columns[3:6]] == [
         ("active", "total of 7 days"),
-        ("coupon_cost", "at most 2 yuan per decision"),
-        ("reach", "at least 0.52 per decision"),
+        *((budget.name, tables.limit(budget)) for budget in content.budgets),
     ]
     looks = {row.cells[0].text: [cell.look for cell in row.cells[3:]] for row in table.rows}
     assert looks["best constant mixture"] == ["doubted", "", "", ""]
@@ -142,7 +148,7 @@ def test_the_table_of_the_certificate_has_the_margin_of_a_run_only() -> None:
     content = example()
     assert [cell.text for cell in content.certificate.rows[0].cells] == [
         "coupon_cost",
-        "at most 2 yuan per decision",
+        tables.limit(content.budgets[0]),
         "0.031",
         "1.958",
         "1.976",
@@ -174,7 +180,7 @@ def test_an_estimator_without_a_number_has_its_place_in_the_figure() -> None:
     ("oks", "said"),
     [
         ((True, True, True, True, True), "Every check was passed"),
-        ((True, True, True, True, None), "Every check made was passed; not checked: agreement"),
+        ((True, True, True, True, None), "was passed … not checked: agreement"),
         ((True, False, True, True, None), "Not passed: reproduction"),
         ((False, False, None, True, None), "Not passed: propensities and reproduction"),
     ],
@@ -182,13 +188,13 @@ def test_an_estimator_without_a_number_has_its_place_in_the_figure() -> None:
 def test_the_heading_names_what_was_not_passed(oks: tuple[bool | None, ...], said: str) -> None:
     names = example().evaluated.diagnostics.checks
     checks = {name: CheckResult(ok=ok, words="") for name, ok in zip(names, oks, strict=True)}
-    assert evaluation_words.evidence_finding(checks) == said
+    assert not missing(evaluation_words.evidence_finding(checks), said)
+    assert ("Not passed" in evaluation_words.evidence_finding(checks)) == (False in oks)
 
 
 def test_what_the_log_never_gave_is_named_by_segment() -> None:
-    assert evaluation_words.unseen(example().evaluated) == [
-        "In segment active 0.31% of what the policy gives was never given by the log: 5.5, 6."
-    ]
+    (said,) = evaluation_words.unseen(example().evaluated)
+    assert not missing(said, "segment active", "0.31%", "5.5, 6")
 
 
 def test_a_certificate_stands_for_one_policy_unless_it_says_otherwise() -> None:

@@ -109,7 +109,7 @@ def test_labels_are_those_of_a_loop_over_rows(days: int, block: int, monkeypatch
 
 
 def test_a_log_that_is_too_short_says_how_long_it_is() -> None:
-    with pytest.raises(LogError, match=r"no row has 7 days of log, itself included; the most is 6\. .*at most 6 days"):
+    with pytest.raises(LogError, match=r"\b7 days .*most is 6\b.*at most 6 days"):
         k_day_labels(by_hand(terminal=np.zeros(13, bool)), 7)
     rows, _ = k_day_labels(by_hand(), 7)  # the one whose story ended has all the same
     assert rows.tolist() == [6, 7, 8]
@@ -235,5 +235,5 @@ def test_one_prediction_for_all_has_no_slope() -> None:
 def test_nothing_and_not_a_number_are_errors() -> None:
     with pytest.raises(LogError, match="no rows to compare"):
         one([], [])
-    with pytest.raises(LogError, match="2 predictions are not finite numbers, the first for row 1"):
+    with pytest.raises(LogError, match=r"\b2 predictions .*finite.* row 1\b"):
         one([0, np.nan, np.inf], [0, 0, 0])

@@ -221,9 +221,9 @@ def test_wrong_settings_are_errors() -> None:
     _, data = log(20)
     rows, label = k_day_labels(data, 1)
     wrong: Any = "mlp"
-    with pytest.raises(OutlayError, match=r"response: is 'mlp'\. Known response models: deepfm, din"):
+    with pytest.raises(OutlayError, match=r"response: is 'mlp'\. .*deepfm, din"):
         fit(data, rows, label, response=wrong)
-    with pytest.raises(OutlayError, match=r"log\.history\.summaries: has no features of single past days"):
+    with pytest.raises(OutlayError, match=r"log\.history\.summaries: .*past days"):
         fit(data, rows, label, response="din")
     with pytest.raises(LogError, match="no row has a label"):
         fit(data, rows[:0], label[:0])

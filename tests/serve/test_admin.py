@@ -32,6 +32,7 @@ from outlay.serve.ledger.caps import Caps
 from outlay.serve.ledger.ledger import LedgerError
 from outlay.serve.ledger.sqlite import SqliteLedger
 from patience import PATIENCE
+from telling import missing
 
 
 @pytest.fixture
@@ -135,7 +136,8 @@ def test_the_trail_names_who_changed_what(bundle: Bundle, other: Path, tmp_path:
 @pytest.mark.parametrize("name", ["a" * 129, "a\tb", b"\xff", "\u202e".encode()])
 def test_a_name_that_no_trail_can_show_is_refused(client: Client, name: str | bytes) -> None:
     answer = client.post("/v1/admin/pause", headers=ADMIN | {"Outlay-Actor": name})
-    assert (answer.status_code, answer.json()["error"]) == (400, "the header Outlay-Actor is not a name.")
+    assert answer.status_code == 400
+    assert not missing(answer.json()["error"], "Outlay-Actor")
     assert reason(client, 1) == "policy"
 
 
@@ -260,8 +262,7 @@ def test_a_bundle_that_could_not_be_loaded_is_tried_again_after_a_growing_wait(
         before = len(tries)
         assert two.follow(ledger, 1_000 * second) is None
         tried_at += [second] * (len(tries) - before)
-        assert f"bundle {new} is in service on this ledger but cannot be loaded here" in two.behind
-        assert "does not exist" in two.behind
+        assert not missing(two.behind, f"bundle {new}", "does not exist")
     assert tried_at == [0, 1, 3, 7, 15, 31, 63, 123, 183, 243, 303, 363]
     assert two.loaded.bundle.id == bundle.id
     write_bundle(other, make_spec(weights=(0.5, 0.5)))
@@ -285,12 +286,9 @@ def test_what_a_server_is_not_ready_for_is_said_once(client: Client, caplog: pyt
     for behind in ("bundle b7 is away", "bundle b7 is away", "bundle b8 is away", "", "", "bundle b9 is away"):
         service.state.behind = behind
         service._release(0)
-    assert [record.getMessage() for record in caplog.records if "ready" in record.getMessage()] == [
-        "not ready: bundle b7 is away",
-        "not ready: bundle b8 is away",
-        "ready again",
-        "not ready: bundle b9 is away",
-    ]
+    told = [record.getMessage() for record in caplog.records if "ready" in record.getMessage()]
+    causes = ["bundle b7 is away", "bundle b8 is away", None, "bundle b9 is away"]
+    assert told == ["ready again" if why is None else f"not ready: {why}" for why in causes]
 
 
 def test_a_ledger_out_of_reach_does_not_delay_the_bundle_that_it_names(
@@ -366,7 +364,7 @@ def test_a_ledger_out_of_reach_is_no_fault_of_the_bundle(
     monkeypatch.setattr(client.service.ledger, "note", broken)
     found = admin(client, "bundle", {"path": str(other)})
     assert (found.status_code, found.headers["retry-after"]) == (503, "1")
-    assert found.json()["error"].startswith("the ledger cannot be reached: the disk is full.")
+    assert not missing(found.json()["error"], "ledger", "the disk is full.")
     assert client.post("/v1/decisions", json=request(1)).json()["bundle"] == bundle.id
 
 
@@ -393,7 +391,7 @@ def test_a_duty_that_fails_keeps_the_server_from_no_other(
     monkeypatch.setattr(service.state, "update", steer)
     service.maintain()
     assert "ZeroDivisionError: a bug" in caplog.text
-    assert "maintenance of the server failed: the disk is full." in caplog.text
+    assert not missing(caplog.text, "maintenance", "the disk is full.")
     assert service.state.loaded.bundle.id == told.bundle.id
 
 
@@ -415,7 +413,7 @@ def test_the_ledger_says_which_bundle_and_settings_decided(client: Client, bundl
 def test_another_minor_unit_than_the_ledgers_is_refused(client: Client) -> None:
     service = client.service
     other = service.state.config.model_copy(update={"minor": 1000})
-    with pytest.raises(OutlayError, match="minor: is 1000, and the ledger counts 100 minor units"):
+    with pytest.raises(OutlayError, match=r"minor: is 1000, .*100 minor units"):
         register_bundle(service.ledger, service.state.loaded, other, 2)
 
 
@@ -428,10 +426,10 @@ def test_a_plan_needs_money_and_says_when_it_is_not_the_time(client: Client) -> 
         register_bundle(service.ledger, service.state.loaded, config, (plan.first + at) * day) for at in (-1, 0, 1, 2)
     ]
     assert told[1] == told[2] == []
-    assert "begins on 2026-03-02: until then everyone gets the cheapest policy" in told[0][0]
+    assert not missing(told[0][0], "2026-03-02", "cheapest policy")
     assert "the plan is over" in told[3][0]
     service.ledger.set_caps("coupons", Caps(day=5))
-    with pytest.raises(OutlayError, match="plan: there is no total cap, so there is no money to plan"):
+    with pytest.raises(OutlayError, match=r"plan: .*no total cap"):
         register_bundle(service.ledger, service.state.loaded, config, 0)
 
 
@@ -465,7 +463,7 @@ def test_what_to_set_aside_is_the_bundles_or_the_settings(bundle: Bundle, monkey
     ):
         with pytest.raises(OutlayError, match=words):
             prepare_bundle(bundle.folder, ServeConfig.parse({"reserve": reserve}))
-    with pytest.raises(OutlayError, match="fallback: is 2, which is not one of the actions"):
+    with pytest.raises(OutlayError, match=r"fallback: is 2, .*actions"):
         prepare_bundle(bundle.folder, ServeConfig.parse({"reserve": RESERVE, "fallback": 2.0}))
     near = prepare_bundle(bundle.folder, ServeConfig.parse({"reserve": RESERVE, "fallback": 1.5000001}))
     assert near.decider.fallback == 1.5

@@ -266,18 +266,18 @@ def config() -> ServeConfig:
 @pytest.mark.parametrize(
     ("arm", "meta", "words"),
     [
-        ({}, {"campaign": "other"}, r"experiment\.campaign: is 'other'; this server spends the money of 'coupons'"),
-        ({}, {"eligible": "level > 1"}, r"experiment\.eligible: is SQL over a log.* experiment assign"),
-        ({"name": "policy"}, {}, "arm 'policy': is the name of what the server gives outside the test"),
-        ({"name": "random"}, {}, "arm 'random': is the name of what"),
+        ({}, {"campaign": "other"}, r"experiment\.campaign: is 'other'; .*'coupons'"),
+        ({}, {"eligible": "level > 1"}, r"experiment\.eligible: .*SQL.* experiment assign"),
+        ({"name": "policy"}, {}, "arm 'policy': .*the server .*outside"),
+        ({"name": "random"}, {}, "arm 'random': "),
         ({"name": "x" * 300}, {}, "more than 248 characters"),
-        ({"action": 2.0}, {}, r"arm 'a'\.action: is 2, which is not one of the actions \[0\.0, 1\.5, 3\.0\]"),
-        ({"budget": 10.001}, {}, r"arm 'a'\.budget: 10\.001 yuan is not a whole number of minor units"),
+        ({"action": 2.0}, {}, r"arm 'a'\.action: is 2, .*\[0\.0, 1\.5, 3\.0\]"),
+        ({"budget": 10.001}, {}, r"arm 'a'\.budget: 10\.001 yuan .*minor units"),
         ({"kind": "bundle", "action": None, "bundle": "nowhere"}, {}, "nowhere: does not exist"),
         (
             {"kind": "bundle", "action": None, "bundle": "BUNDLE", "bundle_id": "feed"},
             {},
-            "bundle_id: is 'feed', but .* another bundle than was planned",
+            "bundle_id: is 'feed', .*another bundle",
         ),
     ],
 )
@@ -302,8 +302,8 @@ def test_a_bundle_of_another_campaign_or_other_actions_is_no_arm(
     write_bundle(tmp_path / "far", replace(plain, actions=[0.0, 1.5, 4.0]))
     loaded = prepare_bundle(tmp_path / "plain", ServeConfig())
     for name, words in (
-        ("theirs", "is a bundle of campaign 'theirs'"),
-        ("far", "Test and serve bundles of the same actions"),
+        ("theirs", "campaign 'theirs'"),
+        ("far", "the same actions"),
     ):
         with pytest.raises(OutlayError, match=words):
             load_experiment(trial(tmp_path, tmp_path / name, RAMP, name=name), loaded, ServeConfig())

@@ -21,6 +21,7 @@ from outlay.experiments.words import NoteKind
 from outlay.jobs.analyze_experiment import analyze_experiment
 from outlay.jobs.assign_users import assign_users
 from outlay.serve.export.export import export_log
+from telling import missing
 
 TOWNS = [f"town-{i}" for i in range(90)]
 HOME = {f"u{i}": TOWNS[i % 90] for i in range(360)}
@@ -80,12 +81,12 @@ def test_numbers_and_features_are_clusters_too(bundle: Bundle, tmp_path: Path) -
 @pytest.mark.parametrize(
     ("changes", "error", "way_out"),
     [
-        ({}, "is absent, and the test draws its arms by town.", "Give the user's cluster, as outlay experiment assign"),
-        ({"cluster": None}, "is absent, and the test draws its arms by town.", "Give the user's cluster"),
-        ({"features": STATE | {"town": None}}, "is absent, and the test draws its arms by town.", "but is missing"),
+        ({}, "is absent … town", "cluster … outlay experiment assign"),
+        ({"cluster": None}, "is absent … town", "cluster"),
+        ({"features": STATE | {"town": None}}, "is absent … town", "missing"),
         (
             {"cluster": "Ulm", "features": STATE | {"town": "Lyon"}},
-            "is 'Ulm', and the feature 'town' is 'Lyon'.",
+            "is 'Ulm' … 'town' is 'Lyon'",
             "same",
         ),
     ],
@@ -99,8 +100,8 @@ def test_a_request_without_one_cluster_is_refused(
         )
         assert answer.status_code == 422
         assert answer.json()["where"] == "$.requests[1].cluster"
-        assert answer.json()["error"] == error
-        assert way_out in answer.json()["way_out"]
+        assert not missing(answer.json()["error"], error)
+        assert not missing(answer.json()["way_out"], way_out)
         assert client.service.ledger.totals("coupons").total.decisions == 0
 
 

@@ -25,7 +25,7 @@ def test_a_backend_of_its_own_is_opened_by_its_scheme(tmp_path: Path) -> None:
 def test_an_unknown_scheme_is_told_all_that_are_known() -> None:
     examples = " or ".join(backend.example for backend in BACKENDS.values())
     assert "memory://name" in examples
-    with pytest.raises(OutlayError, match=f"is 'mysql://host', which is not the URL of a ledger. Give {examples}"):
+    with pytest.raises(OutlayError, match=rf"is 'mysql://host', .*ledger.*{examples}"):
         open_ledger("mysql://host")
 
 

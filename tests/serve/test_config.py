@@ -9,6 +9,7 @@ from pydantic import ValidationError
 
 from outlay.core.errors import OutlayError
 from outlay.serve.config import ServeConfig
+from telling import missing
 
 WHOLE = """
 fallback = 1.5
@@ -80,21 +81,21 @@ def test_every_section_is_read(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("[randm]\nshare = 0.1", "randm: unknown key. Did you mean 'random'?"),
-        ("[random]\nshre = 0.1", "random.shre: unknown key. Did you mean 'share'?"),
+        ("[randm]\nshare = 0.1", "randm: unknown key … 'random'"),
+        ("[random]\nshre = 0.1", "random.shre: unknown key … 'share'"),
         ("[plan]\nstart = 2026-01-01\ndays = 2\nbegin = 1", "plan.begin: unknown key."),
-        ("[user]\nzzz = 1", "user.zzz: unknown key. Known keys: amount, amount_per_day, decisions, decisions_per_day."),
+        ("[user]\nzzz = 1", "user.zzz: unknown key … amount, amount_per_day, decisions, decisions_per_day"),
         ("path = 'x'", "path: unknown key."),
-        ("[random]\nshare = 1.5", "random.share: is 1.5; "),
-        ("[random]\nsalt = 'a:b'", "random.salt: is 'a:b'; "),
-        ("[caps]\ntotal = -1", "caps.total: is -1; "),
-        ("[caps]\ntotal = inf", "caps.total: is inf; "),
-        ("[values]\nat_least = 2.0\nat_most = 1.0", "values: at_least is 2 and at_most 1; nothing lies between."),
-        ("[plan]\nstart = 2026-01-01\ndays = 2\nshares = [1]", "plan: shares has 1 numbers; it needs 2"),
+        ("[random]\nshare = 1.5", "random.share: is 1.5"),
+        ("[random]\nsalt = 'a:b'", "random.salt: is 'a:b'"),
+        ("[caps]\ntotal = -1", "caps.total: is -1"),
+        ("[caps]\ntotal = inf", "caps.total: is inf"),
+        ("[values]\nat_least = 2.0\nat_most = 1.0", "values: at_least is 2 … at_most 1"),
+        ("[plan]\nstart = 2026-01-01\ndays = 2\nshares = [1]", "plan: shares has 1 numbers … 2"),
         ("[plan]\ndays = 2", "plan.start: is missing."),
-        ("[plan]\nstart = 2026-01-01\ndays = 2\ncorrect_minutes = 0.5", "plan.correct_minutes: "),
-        ("timezone = 'Mars/Olympus'", "timezone is 'Mars/Olympus', which this machine does not know."),
-        ("fallback = 'much'", "fallback: is 'much'; "),
+        ("[plan]\nstart = 2026-01-01\ndays = 2\ncorrect_minutes = 0.5", "plan.correct_minutes:"),
+        ("timezone = 'Mars/Olympus'", "timezone is 'Mars/Olympus'"),
+        ("fallback = 'much'", "fallback: is 'much'"),
         ("fallback = ", "is not valid TOML"),
     ],
 )
@@ -104,18 +105,18 @@ def test_what_is_wrong_is_named(tmp_path: Path, text: str, words: str) -> None:
     with pytest.raises(OutlayError) as found:
         ServeConfig.load(path)
     assert str(found.value).startswith(str(path))
-    assert words in str(found.value)
+    assert not missing(str(found.value), words)
 
 
 def test_a_missing_file_is_said(tmp_path: Path) -> None:
     with pytest.raises(OutlayError, match=r"serve\.toml: does not exist"):
         ServeConfig.load(tmp_path / "serve.toml")
-    with pytest.raises(OutlayError, match=r"is a folder; a serve\.toml is expected\. Give the file itself"):
+    with pytest.raises(OutlayError, match=r"folder; .*serve\.toml"):
         ServeConfig.load(tmp_path)
 
 
 def test_settings_made_in_python_are_refused_in_our_own_words() -> None:
-    with pytest.raises(ValidationError, match=r"timezone is 'Mars', which this machine does not know") as found:
+    with pytest.raises(ValidationError, match=r"timezone is 'Mars'") as found:
         ServeConfig(timezone="Mars")
     assert "Value error" not in str(found.value)
 

@@ -22,6 +22,7 @@ from outlay.core.transitions import Transitions
 from outlay.jobs.allocate import allocate_users
 from outlay.jobs.score import score
 from outlay.serve.clock import EPOCH, Clock
+from telling import missing
 
 ASKED = 60  # users who come to the server
 
@@ -78,7 +79,7 @@ def test_the_bundle_says_what_it_reads_and_the_run_keeps_its_states_counted(run:
     assert len(bundle.history.lags) == 7
     assert run.data().states is not None
     assert run.campaign.log.history is None
-    assert any("past days that the log's own policy left behind" in note for note in run.manifest["notes"])
+    assert any(not missing(note, "past days", "lags", "[log.history]") for note in run.manifest["notes"])
     assert outlay.evaluate(run).estimates
 
 

@@ -21,6 +21,7 @@ from outlay.serve.experiment import follow_ramp, load_experiment
 from outlay.serve.ledger.ledger import Ledger
 from outlay.serve.ledger.sqlite import SqliteLedger
 from outlay.serve.shared_settings import agree_settings
+from telling import missing
 
 Start = Callable[..., list[str]]
 GROWN = [*RAMP[:1], {"day": 2, "coverage": 0.8}, {"day": 4, "coverage": 1.0}]
@@ -76,9 +77,9 @@ def test_the_file_is_noted_once_with_all_its_content(
 def test_a_live_test_may_not_change(start: Start, ledger: Ledger, bundle: Bundle, tmp_path: Path) -> None:
     start(trial(tmp_path, bundle.folder))
     for change in ({"salt": "autumn"}, {"days": 14}):
-        with pytest.raises(OutlayError, match=r"spring\.toml: .*more than its coverage would change"):
+        with pytest.raises(OutlayError, match=r"spring\.toml: .*\bcoverage\b"):
             start(trial(tmp_path, bundle.folder, **change))
-    with pytest.raises(OutlayError, match=r"coverage on day 2 would shrink from 0\.6 to 0\.2"):
+    with pytest.raises(OutlayError, match=r"coverage on day 2 .*0\.6 to 0\.2"):
         start(trial(tmp_path, bundle.folder, [RAMP[0], RAMP[2]]))
     assert states(ledger) == ["spring"]
 
@@ -86,12 +87,12 @@ def test_a_live_test_may_not_change(start: Start, ledger: Ledger, bundle: Bundle
 def test_coverage_grows_on_days_to_come_only(start: Start, ledger: Ledger, bundle: Bundle, tmp_path: Path) -> None:
     start(trial(tmp_path, bundle.folder))
     grown = trial(tmp_path, bundle.folder, GROWN)
-    with pytest.raises(OutlayError, match=r"coverage on day 2 would be 0\.8, and it was 0\.6: that day has begun"):
+    with pytest.raises(OutlayError, match=r"coverage on day 2 .*0\.8, .*0\.6"):
         start(grown, 2.0)
     start(grown, 1.9)
     assert states(ledger) == ["spring", "spring:1"]
     start(grown, 5.0)
-    with pytest.raises(OutlayError, match=r"coverage on day 2 would shrink from 0\.8 to 0\.6"):
+    with pytest.raises(OutlayError, match=r"coverage on day 2 .*0\.8 to 0\.6"):
         start(trial(tmp_path, bundle.folder))
     start(trial(tmp_path, bundle.folder, GROWN), 40.0)
 
@@ -133,7 +134,7 @@ def test_the_arm_budget_of_an_earlier_test_is_not_used_again(
     start: Start, ledger: Ledger, bundle: Bundle, tmp_path: Path
 ) -> None:
     start(trial(tmp_path, bundle.folder))
-    with pytest.raises(OutlayError, match="arm 'old': had a budget in the test 'spring' of this ledger"):
+    with pytest.raises(OutlayError, match=r"arm 'old': .*budget .*'spring'"):
         start(trial(tmp_path, bundle.folder, arms=OTHER_ARMS, name="autumn", start="2026-04-06"), 35.0)
     fresh = [OTHER_ARMS[0], OTHER_ARMS[1] | {"name": "b"}]
     start(trial(tmp_path, bundle.folder, arms=fresh, name="autumn", start="2026-04-06"), 35.0)
@@ -142,16 +143,16 @@ def test_the_arm_budget_of_an_earlier_test_is_not_used_again(
 
 def test_the_operator_is_told_where_the_test_stands(start: Start, bundle: Bundle, tmp_path: Path) -> None:
     experiment = trial(tmp_path, bundle.folder)
-    assert "begins on 2026-03-02: until then nobody is in it" in start(experiment, -3.0)[0]
-    assert "is over: nobody is in it any more" in start(experiment, 7.0)[0]
-    assert "the test 'spring' of this ledger is not served" in start(None, 3.0)[0]
+    assert not missing(start(experiment, -3.0)[0], "spring", "begins", "2026-03-02")
+    assert not missing(start(experiment, 7.0)[0], "spring", "is over")
+    assert not missing(start(None, 3.0)[0], "'spring'", "not served")
     assert start(None, 7.0) == []
 
 
 def test_budgets_beyond_the_total_cap_do_not_start(
     start: Start, ledger: Ledger, bundle: Bundle, tmp_path: Path
 ) -> None:
-    with pytest.raises(OutlayError, match=r"total cap: is 2,000 yuan, and the arms .* may spend 3,000 yuan together"):
+    with pytest.raises(OutlayError, match=r"total cap: is 2,000 yuan, .*3,000 yuan"):
         start(trial(tmp_path, bundle.folder), caps={"total": 2_000})
     assert ledger.campaigns() == []
 
@@ -162,7 +163,7 @@ def test_a_cap_that_was_lowered_below_the_budgets_of_a_live_test_is_told(
     start(trial(tmp_path, bundle.folder))
     ledger.set_caps("coupons", replace(ledger.totals("coupons").caps, total=200_000))
     *_, words = start(trial(tmp_path, bundle.folder), caps={"total": 2_000})
-    assert words.startswith("the arms may spend 3,000 yuan together, and the total cap is 2,000 yuan")
+    assert not missing(words, "arms", "3,000 yuan", "total cap", "2,000 yuan")
 
 
 @pytest.mark.parametrize(
@@ -196,12 +197,12 @@ def test_what_was_spent_before_leaves_less_to_the_arms(
         asked = [request(i, eligible=[1.5]) for i in range(20)]
         assert client.post("/v1/decisions", json={"requests": asked}).status_code == 200
         assert client.service.ledger.totals("coupons").arms["a"].reserved > 0
-    assert "users outside the test may use up" in start(trial(tmp_path, bundle.folder))[-1]
+    assert not missing(start(trial(tmp_path, bundle.folder))[-1], "users outside the test")
 
 
 def test_a_file_that_was_changed_by_hand_is_refused_before_anything(bundle: Bundle, tmp_path: Path) -> None:
     experiment = trial(tmp_path, bundle.folder)
     file = tmp_path / "spring.toml"
     file.write_text(experiment_text(experiment).replace("1.5", "3.0"))
-    with pytest.raises(OutlayError, match="more than the ramp was changed"):
+    with pytest.raises(OutlayError, match=r"the ramp .*changed"):
         Experiment.load(file)

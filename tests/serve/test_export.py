@@ -22,6 +22,7 @@ from outlay.serve.ledger.caps import Caps
 from outlay.serve.ledger.ledger import Note
 from outlay.serve.ledger.sqlite import SqliteLedger
 from small_exports import CAMPAIGN, DAY, FIRST, PLAIN, WAIT, Ledger, ServerLedger, export, on, rows_of
+from telling import missing
 
 
 @pytest.fixture
@@ -133,7 +134,7 @@ def test_a_reserve_of_one_offer_is_not_that_of_a_day_with_two(
     active.decide("b", 0)
     warnings = export(active, out).warnings()
     assert campaign_in(out).budgets[1].reserve == ("coupon" if kept else None)
-    assert any(words.startswith('reserve = "coupon" is not in campaign.toml') for words in warnings) != kept
+    assert any(not missing(words, 'reserve = "coupon"', "campaign.toml") for words in warnings) != kept
     levels = [f.level for f in outlay.check(out / "campaign.toml").findings if "is not the largest cost" in f.message]
     assert levels == (["error"] if value > 3 else [])
 
@@ -256,7 +257,7 @@ def test_the_true_cost_is_told_where_more_was_paid_than_was_reserved(ledger: Led
     ]
     assert (found.days[FIRST].paid, found.days[FIRST].excess) == (750, 150)
     (words,) = found.warnings()
-    assert words.startswith("1.5 yuan of the amount paid were not covered by reservations")
+    assert not missing(words, "1.5 yuan", "reservations")
 
 
 def test_a_kind_that_comes_later_is_nought_before(ledger: Ledger, out: Path) -> None:
@@ -337,7 +338,7 @@ def test_kinds_that_differ_only_by_case_are_refused_with_a_way_out_that_works(ac
     first, second = active.decide("a", 0), active.decide("b", 0)
     active.came(first, "active")
     active.came(second, "Active")
-    with pytest.raises(OutlayError, match=r"kinds 'active' and 'Active', which would share a column") as caught:
+    with pytest.raises(OutlayError, match=r"kinds 'active' and 'Active'") as caught:
         export(active, out)
     found = re.search(r"\((UPDATE .*), or the other way round", caught.value.way_out or "")
     assert found
@@ -350,7 +351,7 @@ def test_days_are_exported_when_their_wait_is_over(ledger: Ledger, out: Path) ->
     for day in range(3):
         ledger.decide("a", day)
         ledger.decide("b", day, member=1)
-    with pytest.raises(OutlayError, match=r"outcomes of the first, 2026-01-01, may still arrive. Export in 1 days"):
+    with pytest.raises(OutlayError, match=r"2026-01-01, .*Export in 1 days"):
         export(ledger, out, today=WAIT)
     assert not out.exists()
     assert list(export(ledger, out, today=2 + WAIT).days) == [FIRST, FIRST + 1]
@@ -439,7 +440,7 @@ def test_an_expression_without_its_columns_says_so_and_can_be_mended(tmp_path: P
     log = CAMPAIGN["log"] | {"reward": "orders.total > 0"}  # type: ignore[operator]
     ledger = Ledger(tmp_path / "ledger.db", CAMPAIGN | {"log": log})
     filled(ledger)
-    with pytest.raises(CampaignError, match=r"log.reward: 'orders.total > 0' cannot be computed.*active, redeemed"):
+    with pytest.raises(CampaignError, match=r"log\.reward: 'orders\.total > 0' .*active, redeemed"):
         export(ledger, out)
     assert len(rows_of(out)) == 120
     file = out / "campaign.toml"
@@ -456,8 +457,7 @@ def test_histories_that_contradict_themselves_are_told(ledger: Ledger, out: Path
     found = export(ledger, out)
     assert [row["propensity"] for row in rows_of(out)] == pytest.approx([0.6, 0.4])
     [words] = found.warnings()
-    assert words.startswith("1 decisions contradict their users' earlier decisions")
-    assert second in words
+    assert not missing(words, "1 decisions", "contradict", second)
 
 
 def test_members_keep_their_users_when_another_bundle_comes(ledger: Ledger, out: Path) -> None:
@@ -570,28 +570,28 @@ def tampered(ledger: Ledger, out: Path) -> None:
 @pytest.mark.parametrize(
     ("spoil", "words"),
     [
-        (no_ledger, "nowhere.db, LEDGER: there is no such ledger."),
+        (no_ledger, "nowhere.db, LEDGER: … no such ledger"),
         (no_url, "Give sqlite:///ledger.db"),
         (no_decisions, "LEDGER: there are no decisions."),
-        (no_campaign, "--campaign: the ledger has no campaign 'vouchers'. It has: 'coupons'."),
-        (two_campaigns, "--campaign: the ledger has 2 campaigns: 'coupons', 'vouchers'. Name one of them."),
-        (no_notes, "no record of the bundles and settings of campaign 'vouchers'"),
-        (unknown_bundle, "has decisions of bundle b2, but no record of the bundle."),
+        (no_campaign, "--campaign: … no campaign 'vouchers' … 'coupons'"),
+        (two_campaigns, "--campaign: … 2 campaigns: 'coupons', 'vouchers'"),
+        (no_notes, "no record … campaign 'vouchers'"),
+        (unknown_bundle, "bundle b2 … no record"),
         (foreign_folder, "outlay did not write it"),
-        (other_kind_of_folder, "is a CAMPAIGN folder; it is not replaced by an EXPORT folder."),
-        (other_ledger, "40 decisions of 2026-01-01, but the ledger has 2: it was exported from another ledger."),
-        (other_campaign, "is an export of campaign 'coupons', not of 'vouchers'."),
-        (impossible_action, "gave 3, which its draw cannot give"),
+        (other_kind_of_folder, "CAMPAIGN folder … EXPORT folder"),
+        (other_ledger, "40 decisions of 2026-01-01 … ledger has 2 … another ledger"),
+        (other_campaign, "campaign 'coupons' … 'vouchers'"),
+        (impossible_action, "gave 3 … its draw"),
         (
             tampered,
-            "1 decisions, 1 offers, 300 minor units reserved and 0 paid on 2026-01-01, but its rows have 1 decisions",
+            "1 decisions, 1 offers, 300 minor units … 0 paid … 2026-01-01 … its rows have 1 decisions",
         ),
     ],
 )
 def test_what_is_wrong_is_said(ledger: Ledger, out: Path, spoil: Any, words: str) -> None:
     with pytest.raises(OutlayError) as error:
         spoil(ledger, out)
-    assert words in str(error.value)
+    assert not missing(str(error.value), words)
     assert not (out / ".work").exists()
 
 
@@ -608,7 +608,7 @@ def test_a_full_disk_leaves_whole_days_and_the_next_run_goes_on(
 
     with monkeypatch.context() as patch:
         patch.setattr("outlay.serve.export.folder.new_file", full)
-        with pytest.raises(OutlayError, match=r"cannot be written \(\[Errno 28\] No space left.*files are kept"):
+        with pytest.raises(OutlayError, match=r"\(\[Errno 28\] No space left.*files are kept"):
             export(ledger, out)
     assert rows_of(out) == before
     assert len(export(ledger, out).days) == 2

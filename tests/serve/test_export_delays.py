@@ -11,6 +11,7 @@ import pytest
 import outlay
 from outlay.core.errors import OutlayError
 from small_exports import CAMPAIGN, DAY, FIRST, WAIT, Ledger, export, rows_of
+from telling import missing
 
 LATE = 5  # days; longer than the server's wait_days
 DELAYED: dict[str, Any] = CAMPAIGN | {"log": CAMPAIGN["log"] | {"delays": {"coupon_cost": LATE, "reward": 3}}}  # type: ignore[operator]
@@ -50,7 +51,7 @@ def test_the_exported_log_prepares_as_it_stands(ledger: Ledger, out: Path, tmp_p
             if (user * 7 + day * 3) % 5 < 3:
                 ledger.came(decision, "active")
                 ledger.came(decision, "redeemed", 0.5)
-    with pytest.raises(OutlayError, match=r"may still arrive. Export in 1 days"):
+    with pytest.raises(OutlayError, match=r"may still arrive.*in 1 days"):
         export(ledger, out, today=LATE, all_days=False)
     assert list(export(ledger, out, today=LATE + 1 + 3).days) == [FIRST + day for day in range(4)]
     data = outlay.prepare(out / "campaign.toml", tmp_path / "data")
@@ -68,7 +69,7 @@ def test_an_edited_campaign_file_is_kept_and_its_as_of_told(ledger: Ledger, out:
     file.write_text(file.read_text() + "# mine\n")
     assert not any("as_of" in words for words in export(ledger, out, today=10).warnings())
     [words] = [words for words in export(ledger, out, today=12).warnings() if "as_of" in words]
-    assert 'as_of is 2026-01-10 in campaign.toml, which was edited by hand: set as_of = "2026-01-12"' in words
+    assert not missing(words, "as_of", "2026-01-10", "campaign.toml", 'set as_of = "2026-01-12"')
     file.unlink()
     export(ledger, out, today=12)
     assert outlay.Campaign.load(file).log.as_of == datetime.date(2026, 1, 12)
@@ -80,7 +81,8 @@ def test_outcomes_of_a_table_of_events_are_for_the_user_to_name(tmp_path: Path, 
     ledger = Ledger(tmp_path / "events.db", content)
     ledger.came(ledger.decide("a", 0), "active")
     [words] = [words for words in export(ledger, out).warnings() if "log.events" in words]
-    assert words.startswith("reward had later outcomes in a table")  # what was paid is known
+    assert not missing(words, "reward", "log.events")
+    assert "coupon_cost" not in words  # what was paid is known
     assert outlay.Campaign.load(out / "campaign.toml").log.events is None
 
 

@@ -60,9 +60,9 @@ def test_a_file_stays_with_a_process_that_stands_still_and_every_other_says_so(
     ledger = _ledger(url)
     with frozen(url) as process:
         monkeypatch.setattr(sqlite, "WAIT", 0.1)
-        with pytest.raises(LedgerError, match="another process has been writing to it"):
+        with pytest.raises(LedgerError, match=r"another process .*writing"):
             ledger.touch("coupons")
-        with pytest.raises(LedgerError, match="another process has been writing to it"):
+        with pytest.raises(LedgerError, match=r"another process .*writing"):
             ledger.record([proposal("other")])
         assert ledger.totals("coupons").total.reserved == 0
         assert awake(process) == ["new", "replay"]
@@ -83,7 +83,7 @@ def test_a_session_of_somebody_else_that_is_left_open_is_told_of(
     monkeypatch.setattr(postgres, "_WRITE", re.sub(r"(lock_timeout) = '\d+s'", r"\1 = '100ms'", postgres._WRITE))
     with psycopg.connect(url) as stranger:
         stranger.execute("select * from outlay.campaign for update")
-        with pytest.raises(LedgerError, match=r"another session has held the campaign's lock .* pg_stat_activity"):
+        with pytest.raises(LedgerError, match=r"another session .*lock .*pg_stat_activity"):
             ledger.touch("coupons")
     ledger.touch("coupons")
     ledger.close()

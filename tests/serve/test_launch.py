@@ -22,6 +22,7 @@ from outlay.serve.ledger.backends import open_ledger
 from outlay.serve.ledger.ledger import LedgerError
 from outlay.serve.ledger.sqlite import SqliteLedger
 from outlay.serve.shared_settings import agree_settings
+from telling import missing
 
 
 @pytest.fixture
@@ -37,10 +38,10 @@ def test_a_missing_bundle_is_said(settings: ServerOptions, tmp_path: Path) -> No
 
 
 def test_beyond_loopback_a_token_is_needed(settings: ServerOptions) -> None:
-    with pytest.raises(OutlayError, match=r"--host: is 0\.0\.0\.0: .* Set OUTLAY_TOKEN"):
+    with pytest.raises(OutlayError, match=r"--host: is 0\.0\.0\.0: .*OUTLAY_TOKEN"):
         serve(replace(settings, host="0.0.0.0"))
     serve_with = replace(settings, host="0.0.0.0", tokens=Tokens(admin="a" * 16))
-    with pytest.raises(OutlayError, match=r"--host: is 0\.0\.0\.0: .* Set OUTLAY_TOKEN"):
+    with pytest.raises(OutlayError, match=r"--host: is 0\.0\.0\.0: .*OUTLAY_TOKEN"):
         serve(serve_with)
     assert [is_loopback(host) for host in ("127.0.0.1", "127.9.9.9", "::1", "localhost")] == [True] * 4
     assert [is_loopback(host) for host in ("0.0.0.0", "::", "10.0.0.1", "example.org", "")] == [False] * 5
@@ -50,11 +51,11 @@ def test_beyond_loopback_a_token_is_needed(settings: ServerOptions) -> None:
 @pytest.mark.parametrize(
     ("tokens", "words"),
     [
-        (("s", "a" * 16), "OUTLAY_TOKEN: has 1 characters; needs 16 at least. Make each of them with: openssl rand"),
-        (("s" * 16, "a" * 15), "OUTLAY_ADMIN_TOKEN: has 15 characters; needs 16 at least."),
-        (("s" * 16, "s" * 16), "OUTLAY_ADMIN_TOKEN: is the same as OUTLAY_TOKEN: "),
-        (("s" * 16 + "\n", "a" * 16), "OUTLAY_TOKEN: has a space, or a character that is not ASCII."),
-        (("s" * 16, "ä" * 16), "OUTLAY_ADMIN_TOKEN: has a space, or a character that is not ASCII."),
+        (("s", "a" * 16), "OUTLAY_TOKEN: … 1 characters … 16 … openssl rand"),
+        (("s" * 16, "a" * 15), "OUTLAY_ADMIN_TOKEN: … 15 characters … 16"),
+        (("s" * 16, "s" * 16), "OUTLAY_ADMIN_TOKEN: … same as OUTLAY_TOKEN"),
+        (("s" * 16 + "\n", "a" * 16), "OUTLAY_TOKEN: … space … ASCII"),
+        (("s" * 16, "ä" * 16), "OUTLAY_ADMIN_TOKEN: … space … ASCII"),
     ],
 )
 def test_tokens_that_protect_nothing_are_refused(
@@ -62,7 +63,9 @@ def test_tokens_that_protect_nothing_are_refused(
 ) -> None:
     with pytest.raises(OutlayError) as found:
         serve(replace(settings, host=host, tokens=Tokens(*tokens)))
-    assert str(found.value).startswith(words)
+    where, *told = words.split(" … ")
+    assert str(found.value).startswith(where)
+    assert not missing(str(found.value), *told)
     assert not any(token in str(found.value) for token in tokens if len(token) > 1)
     assert not Path(settings.ledger.removeprefix("sqlite:///")).exists()
 
@@ -70,7 +73,7 @@ def test_tokens_that_protect_nothing_are_refused(
 def test_a_port_in_use_is_said(settings: ServerOptions) -> None:
     with (
         socket.create_server(("127.0.0.1", 0)) as taken,
-        pytest.raises(OutlayError, match=r"--port: cannot listen on 127\.0\.0\.1:\d+ \(.*in use"),
+        pytest.raises(OutlayError, match=r"--port: .*127\.0\.0\.1:\d+ \(.*in use"),
     ):
         serve(replace(settings, port=taken.getsockname()[1]))
 
@@ -132,13 +135,13 @@ def test_a_new_campaign_gets_the_settings_caps_and_a_known_one_keeps_its_own(bun
     )
     assert agree_settings(ledger, loaded, config) == []
     other = config.with_cap(70).model_copy(update={"user": config.user.model_copy(update={"decisions": 9})})
-    with pytest.raises(OutlayError, match=r"user\.decisions: the ledger has 4, and this server 9; caps\.total: .* 70"):
+    with pytest.raises(OutlayError, match=r"user\.decisions: .*ledger has 4, .*server 9; caps\.total: .* 70"):
         agree_settings(ledger, loaded, other)
     caps = ledger.totals("coupons").caps
     assert (caps.total, caps.user_offers) == (5050, 4)
     ledger.set_caps("coupons", msgspec.structs.replace(caps, total=6000))  # by an administrator
     (words,) = agree_settings(ledger, loaded, config)
-    assert "the ledger keeps the caps that it has (total 60 yuan)" in words
+    assert not missing(words, "keeps", "caps", "total 60 yuan")
     assert len(agree_settings(ledger, loaded, other, change=True)) == 2
     caps = ledger.totals("coupons").caps
     assert (caps.total, caps.user_offers) == (7000, 9)

@@ -22,6 +22,7 @@ from outlay.serve.ledger.ledger import Ledger, LedgerError, Note, UndecidedError
 from outlay.serve.ledger.records import OutcomeResult, Proposal, new_decision_id
 from outlay.serve.ledger.sqlite import SqliteLedger
 from outlay.serve.ledger.tables import FORMAT, create_statements
+from telling import missing
 
 
 @pytest.fixture(params=EVERY_BACKEND)
@@ -277,7 +278,7 @@ def test_users_are_counted_only_while_something_limits_them(ledger: Ledger, url:
     assert ledger.check() == []
 
     tamper(url, "update counter set settled = 1 where scope = 'user' and key = 'bob'")
-    assert any("is not the sum of its decisions: coupons, user, bob" in line for line in ledger.check())
+    assert any(not missing(line, "not the sum", "coupons, user, bob") for line in ledger.check())
     ledger.set_caps("coupons", Caps(total=1000))
     assert counted() == []
     assert ask("r10") == "policy"
@@ -769,9 +770,9 @@ def test_check_finds_what_was_changed_behind_its_back(url: str) -> None:
     status(ledger, given(ledger), amount=60)
     assert ledger.check() == []
     tamper(url, "update counter set settled = 61 where scope = 'total'")
-    assert any("the counter is not the sum of its decisions: coupons, total" in line for line in ledger.check())
+    assert any(not missing(line, "not the sum", "coupons, total") for line in ledger.check())
     tamper(url, "delete from counter where scope = 'total'")
-    assert any("have no such counter: coupons, total" in line for line in ledger.check())
+    assert any(not missing(line, "no such counter", "coupons, total") for line in ledger.check())
     tamper(url, "update decision set paid = 59")
     assert any("the sums of the entries" in line for line in ledger.check())
     tamper(url, "delete from outcome")
@@ -906,12 +907,10 @@ def test_a_closed_ledger_says_so(url: str) -> None:
 def test_a_ledger_of_another_version_is_refused(url: str) -> None:
     open_ledger(url).close()
     tamper(url, "update ledger_format set version = 99")
-    with pytest.raises(LedgerError, match=r"format 99; .* Use the version of outlay that wrote it, or a newer one"):
+    with pytest.raises(LedgerError, match=r"format 99; .*version .*newer one"):
         open_ledger(url)
     tamper(url, "update ledger_format set version = 0")
-    with pytest.raises(
-        LedgerError, match=r"format 0, written by an older version of outlay; .* export the log of this one"
-    ):
+    with pytest.raises(LedgerError, match=r"format 0, .*older version .*export the log"):
         open_ledger(url)
 
 
@@ -919,7 +918,7 @@ def test_a_ledger_of_another_version_is_refused(url: str) -> None:
 def test_a_ledger_whose_tables_are_others_is_refused_whatever_version_it_says(url: str, change: str) -> None:
     open_ledger(url).close()
     tamper(url, f"alter table decision {change}")
-    with pytest.raises(LedgerError, match=r"with other columns in 'decision', written by an older version of outlay"):
+    with pytest.raises(LedgerError, match=r"other columns in 'decision', .*older version"):
         open_ledger(url)
 
 

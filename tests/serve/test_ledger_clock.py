@@ -19,6 +19,7 @@ from outlay.serve.ledger.ledger import ClockJumpedError
 from outlay.serve.ledger.postgres import PostgresLedger
 from outlay.serve.ledger.sqlite import SqliteLedger
 from patience import wait_until
+from telling import missing
 
 NOON = 1_795_262_400_000  # 2026-11-21T12:00Z
 MINUTE = 60_000
@@ -193,9 +194,7 @@ def test_a_server_with_a_wrong_clock_is_not_ready_and_comes_back(bundle: Bundle,
         assert tended() == (503, 300)
         told = client.get("/v2/health/ready").json()
         assert (told["ready"], told["day"]) == (False, day)
-        assert (
-            "this machine's clock is 2,592,000 seconds ahead of the ledger's; must be within 5" in told["troubles"][0]
-        )
+        assert not missing(told["troubles"][0], "clock", "2,592,000 seconds", "ahead", "5")
         assert "outlay_clock_ahead_seconds 2.592e+06" in client.get("/metrics").text
         assert ask(2) == "day_cap"  # no other day's cap is open
         hands.wrong = 0

@@ -58,7 +58,7 @@ def test_caps_of_a_kind_that_is_unknown_are_not_overlooked(url: str) -> None:
     assert ledger.totals("coupons").caps == Caps(total=999)
     tamper(url, """update campaign set caps = '{"total":1000,"by_weather":5}'""")
     for ask in (lambda: given(ledger), lambda: ledger.config("coupons"), lambda: ledger.set_caps("coupons", Caps())):
-        with pytest.raises(LedgerError, match=r"caps that this version of outlay does not know: .*by_weather"):
+        with pytest.raises(LedgerError, match=r"caps .*not know: .*by_weather"):
             ask()
     ledger.close()
 

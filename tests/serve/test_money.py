@@ -25,7 +25,7 @@ def test_what_is_set_aside_is_rounded_up() -> None:
 
 def test_what_is_spent_must_be_whole() -> None:
     assert YUAN.exact(12.34) == 1234
-    with pytest.raises(MoneyError, match=r"1\.005 yuan is not a whole number of minor units \(100 in one yuan\)"):
+    with pytest.raises(MoneyError, match=r"1\.005 yuan .*minor units \(100 in one yuan\)"):
         YUAN.exact(1.005)
 
 

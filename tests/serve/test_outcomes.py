@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -13,6 +14,7 @@ from small_servers import ADMIN, Client, request, server
 from outlay.bundles.decide import Bundle
 from outlay.bundles.write import BundleSpec, write_bundle
 from outlay.serve.clock import Clock
+from telling import missing
 
 
 @pytest.fixture
@@ -69,12 +71,10 @@ def test_a_kind_that_nobody_declared_is_refused_with_the_nearest(client: Client,
     decision = decided(client)
     found = tell(client, decision, kind)
     assert (found.status_code, found.json()["where"]) == (422, "$.kind")
-    guess = f" Did you mean {near!r}?" if near else ""
-    assert found.json()["error"] == f"is {kind!r}, which is not a declared kind of outcome.{guess}"
-    assert (
-        f'The declared kinds are redeemed, refund, active. Declare another one in serve.toml: outcomes = ["{kind}"]'
-        in (found.json()["way_out"])
-    )
+    assert found.json()["error"].startswith(f"is {kind!r}")
+    guess = re.search(r"Did you mean '(.*)'", found.json()["error"])
+    assert (guess and guess[1]) == near
+    assert not missing(found.json()["way_out"], "redeemed, refund, active", "serve.toml", f'outcomes = ["{kind}"]')
     events = [{"decision_id": decision, "kind": each, "event_id": "e"} for each in ("active", kind)]
     assert client.post("/v1/outcomes", json={"outcomes": events}).json()["where"] == "$.outcomes[1].kind"
     assert [row.outcomes for row in client.service.ledger.rows("coupons", 0, 2**62)] == [()]
@@ -125,7 +125,8 @@ def test_what_cost_more_than_was_reserved_is_told_in_the_answer_the_log_and_the_
     assert (found["status"], found["amount"], found["excess"]) == ("overrun", 4.0, 1.0)
     assert tell(client, decision, value=4).json() == found | {"replayed": True}
     assert money(client) == (0, 400)
-    assert caplog.text.count(f"decision {decision} was redeemed for 4.0, of which 1.0 exceed the reservation") == 1
+    (line,) = (line for line in caplog.text.splitlines() if decision in line)
+    assert not missing(line, f"decision {decision}", "redeemed for 4.0", "1.0 exceed")
     client.post("/v1/admin/caps", json={"total": 3.5}, headers=ADMIN)
     meters = client.get("/metrics").text
     for name, value in (("spent", 4), ("excess", 1), ("overrun", 0.5), ("reserved", 0)):
@@ -143,7 +144,7 @@ def test_many_overruns_at_once_are_told_in_one_line(client: Client, caplog: pyte
         assert {each["status"] for each in answers} == {"overrun"}
     told = [record.getMessage() for record in caplog.records if record.name == "outlay.serve"]
     assert len(told) == 4
-    assert told[-1] == "47 more decisions were redeemed for 188.0 in all, of which 47.0 exceed their reservations"
+    assert not missing(told[-1], "47 more decisions", "redeemed for 188.0", "47.0 exceed")
 
 
 def test_many_outcomes_are_answered_in_order(client: Client) -> None:

@@ -25,6 +25,7 @@ from outlay.serve.ledger.ledger import Ledger, LedgerError
 from outlay.serve.ledger.sqlite import SqliteLedger
 from outlay.serve.rehearsal import Rehearsal, check_rehearsal, clock_of, new_rehearsal, note_rehearsal
 from patience import wait_until
+from telling import missing
 
 NOON = datetime.datetime(2026, 3, 2, 12, tzinfo=datetime.UTC).timestamp()
 
@@ -98,7 +99,7 @@ def test_the_rehearsal_of_a_plan_begins_on_the_day_before_it(bundle: Bundle, tmp
 
 @pytest.mark.parametrize("seconds", [0.0, -1.0, 0.5, 90_000.0, float("nan"), float("inf")])
 def test_a_day_lasts_a_second_at_least(seconds: float) -> None:
-    with pytest.raises(OutlayError, match=r"--rehearse: is .* 1 to 86400"):
+    with pytest.raises(OutlayError, match=r"--rehearse: is .*\b1 to 86400"):
         new_rehearsal(seconds, "UTC", NOON)
 
 
@@ -106,7 +107,8 @@ def test_it_goes_on_in_every_server_of_the_ledger(now: list[float], ledger: Ledg
     first = check_rehearsal(ledger, "coupons", new_rehearsal(20.0, "UTC", now[0]))
     assert first is not None
     (words,) = note_rehearsal(ledger, "coupons", first)
-    assert words.startswith("REHEARSAL: a day of this server lasts 20 seconds")
+    assert words.startswith("REHEARSAL: ")
+    assert not missing(words, "20 seconds")
     now[0] += 50
     again = check_rehearsal(ledger, "coupons", new_rehearsal(20.0, "UTC", now[0]))
     assert again == first
@@ -120,11 +122,9 @@ def test_it_goes_on_in_every_server_of_the_ledger(now: list[float], ledger: Ledg
 def test_a_rehearsal_and_real_days_do_not_share_a_ledger(now: list[float], ledger: Ledger) -> None:
     assert check_rehearsal(ledger, "coupons", None) is None
     note_rehearsal(ledger, "coupons", new_rehearsal(20.0, "UTC", now[0]))
-    with pytest.raises(
-        OutlayError, match=r"--ledger: the ledger belongs to a rehearsal.*--rehearse 20, or use another"
-    ):
+    with pytest.raises(OutlayError, match=r"--ledger: .*rehearsal.*--rehearse 20\b"):
         check_rehearsal(ledger, "coupons", None)
-    with pytest.raises(OutlayError, match=r"--rehearse: is 30, but a day of the ledger's rehearsal lasts 20 seconds"):
+    with pytest.raises(OutlayError, match=r"--rehearse: is 30, .*\b20 seconds"):
         check_rehearsal(ledger, "coupons", new_rehearsal(30.0, "UTC", now[0]))
     assert check_rehearsal(ledger, "unknown", None) is None
 
@@ -147,7 +147,7 @@ def test_a_server_rehearses_and_its_ledger_serves_no_real_day_any_more(bundle: B
         wait_until(later)
         process.stop()
     config = ServeConfig.parse({"reserve": RESERVE})
-    with pytest.raises(OutlayError, match="the ledger belongs to a rehearsal"):
+    with pytest.raises(OutlayError, match=r"ledger .*rehearsal"):
         serve(ServerOptions(bundle.folder, path, config, port=0))
 
 
@@ -157,5 +157,5 @@ def test_a_ledger_with_real_decisions_does_not_rehearse(bundle: Bundle, tmp_path
         process.decide(request())
         process.stop()
     config = ServeConfig.parse({"reserve": RESERVE})
-    with pytest.raises(OutlayError, match="--rehearse: the ledger has decisions that were made with the real clock"):
+    with pytest.raises(OutlayError, match=r"--rehearse: .*decisions .*real clock"):
         serve(ServerOptions(bundle.folder, path, config, port=0, rehearse=10.0))

@@ -12,6 +12,7 @@ from small_servers import ADMIN, USE_TOKEN, Client, request, server
 
 from outlay.bundles.decide import Bundle
 from outlay.serve.http.routes import ENDPOINTS
+from telling import missing
 
 POSTS = {endpoint.path for endpoint in ENDPOINTS if endpoint.method == "POST"}
 
@@ -91,7 +92,7 @@ def test_a_ledger_out_of_reach_says_when_to_ask_again(client: Client) -> None:
     told = {"decision_id": decided["decision_id"], "kind": "redeemed", "event_id": "e"}
     for answer in (client.post("/v1/outcomes", json=told), client.get("/v2/health/ready")):
         assert (answer.status_code, answer.headers["retry-after"]) == (503, "1")
-        assert answer.json()["error"].startswith("the ledger cannot be reached: the disk is full.")
+        assert not missing(answer.json()["error"], "ledger", "the disk is full.")
 
 
 def test_a_bug_is_answered_counted_and_in_the_log(
@@ -103,7 +104,9 @@ def test_a_bug_is_answered_counted_and_in_the_log(
     monkeypatch.setattr(client.service.decisions, "decide", broken)
     with caplog.at_level(logging.ERROR):
         answer = client.post("/v1/decisions", json=request())
-    assert (answer.status_code, answer.json()["error"]) == (500, "the server failed; its log says why.")
+    assert answer.status_code == 500
+    assert not missing(answer.json()["error"], "log")
+    assert "a bug" not in answer.json()["error"]
     assert "ZeroDivisionError: a bug" in caplog.text
     assert refused(client, 500)
 

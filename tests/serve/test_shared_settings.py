@@ -27,6 +27,7 @@ from outlay.serve.ledger.ledger import Ledger
 from outlay.serve.ledger.sqlite import SqliteLedger
 from outlay.serve.shared_settings import agree_settings
 from patience import wait_until
+from telling import missing
 
 FIRST: dict[str, Any] = {
     "reserve": RESERVE,
@@ -55,14 +56,14 @@ def config(**changed: Any) -> ServeConfig:
 @pytest.mark.parametrize(
     ("changed", "words"),
     [
-        ({"user": None}, r"user\.amount: the ledger has 9.0, and this server none; user\.decisions_per_day: .* 1,"),
-        ({"timezone": "Asia/Tokyo"}, 'timezone: the ledger has "Europe/Berlin", and this server "Asia/Tokyo"'),
-        ({"expiry_hours": 1}, "expiry_hours: the ledger has 24.0, and this server 1.0"),
+        ({"user": None}, r"user\.amount: .*ledger has 9\.0, .*server none; user\.decisions_per_day: .* 1,"),
+        ({"timezone": "Asia/Tokyo"}, r'timezone: .*ledger has "Europe/Berlin", .*server "Asia/Tokyo"'),
+        ({"expiry_hours": 1}, r"expiry_hours: .*ledger has 24\.0, .*server 1\.0"),
         ({"reserve": {"0": 0, "1.5": 0.5, "3": 3}}, "reserve: the ledger has"),
-        ({"fallback": 3}, "fallback: the ledger has none, and this server 3.0"),
-        ({"values": {"at_most": 2}}, "values.at_most: the ledger has none, and this server 2.0"),
-        ({"random": {"share": 0.5}}, "random.share: the ledger has 0.0, and this server 0.5"),
-        ({"caps": {"day": 24}}, "caps.day: this server was given 24"),
+        ({"fallback": 3}, r"fallback: .*ledger has none, .*server 3\.0"),
+        ({"values": {"at_most": 2}}, r"values\.at_most: .*ledger has none, .*server 2\.0"),
+        ({"random": {"share": 0.5}}, r"random\.share: .*ledger has 0\.0, .*server 0\.5"),
+        ({"caps": {"day": 24}}, r"caps\.day: .*server .*24"),
     ],
 )
 def test_a_start_that_differs_is_refused_and_changes_nothing(
@@ -140,7 +141,7 @@ def test_a_swap_reaches_another_server_and_lasts_over_a_restart(bundle: Bundle, 
             assert f"the ledger's servers serve bundle {new}" in again.said()
         with outlay_serve(bundle.folder, url, tmp_path, config=CONFIG + "[user]\namount = 1.0\n") as refused:
             wait_until(lambda: refused.popen.poll() is not None)
-            assert "user.amount: the ledger has none, and this server 1.0" in refused.said()
+            assert not missing(refused.said(), "user.amount", "ledger has none", "this server 1.0")
             assert "--change-settings" in refused.said()
         with outlay_serve(bundle.folder, url, tmp_path, "--cap", "100", "--change-settings") as back:
             assert back.decide(request(3))["bundle"] == bundle.id
@@ -164,7 +165,7 @@ def test_caps_that_an_administrator_set_outlast_a_restart(bundle: Bundle, url: s
     agree_settings(ledger, loaded, settings)
     ledger.set_caps("coupons", Caps(total=50_000, day=100, user_day_offers=1, user_amount=900))
     (words,) = agree_settings(ledger, loaded, settings)
-    assert "the ledger keeps the caps that it has (total 500 yuan)" in words
+    assert not missing(words, "keeps", "caps", "total 500 yuan")
     assert ledger.totals("coupons").caps.total == 50_000
     ledger.close()
 

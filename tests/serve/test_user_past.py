@@ -26,6 +26,7 @@ from outlay.serve.config import ServeConfig
 from outlay.serve.deciding.loaded_bundle import prepare_bundle
 from outlay.serve.launch import serve
 from outlay.serve.ledger.sqlite import SqliteLedger
+from telling import missing
 
 NO_PAST = {"history_days": 0.0, "reward_mean_4d": None, "spend_since_4d": None}
 
@@ -103,16 +104,16 @@ def test_days_without_a_row_count_as_the_campaign_says(tmp_path: Path, time: Tim
         (
             [day(0)],
             ".past[0].days_ago",
-            "is 0; expected: a whole number from 1 (yesterday) to 4, the days looked back.",
+            "is 0 … 1 (yesterday) to 4",
         ),
-        ([day(1), day(5)], ".past[1].days_ago", "is 5; expected: a whole number from 1 (yesterday) to 4"),
+        ([day(1), day(5)], ".past[1].days_ago", "is 5 … 1 (yesterday) to 4"),
         ([day(1.5)], ".past[0].days_ago", "is 1.5; expected"),
         ([{"action": 1}], ".past[0].days_ago", "is absent; expected"),
-        ([day(2), day(1), day(2.0)], ".past[2].days_ago", "is 2, as in row 0: give a day once."),
+        ([day(2), day(1), day(2.0)], ".past[2].days_ago", "is 2, as in row 0"),
         (
             [day(1, costs=3)],
             ".past[0].costs",
-            "is not a column of the past. Columns: action, reward, coupon_cost, spend.",
+            "is not a column … action, reward, coupon_cost, spend",
         ),
         ([{"days_ago": 1, "action": 1, "reward": 0, "coupon_cost": 0}], ".past[0].spend", "is absent; give null"),
         ([day(1), day(2, reward="1")], ".past[1].reward", "Expected `int | float | null`, got `str`."),
@@ -125,7 +126,9 @@ def test_a_wrong_past_is_one_error(client: Client, past: Any, where: str, error:
         response = client.post("/v1/decisions", json=body)
         assert response.status_code == 422
         assert response.json()["where"] == root + where
-        assert response.json()["error"].startswith(error)
+        begin, *told = error.split(" … ")
+        assert response.json()["error"].startswith(begin)
+        assert not missing(response.json()["error"], *told)
     assert recorded(client) == []
 
 
@@ -235,12 +238,12 @@ def test_times_that_are_no_dates_are_an_error(tmp_path: Path) -> None:
     columns = {"user_id": ["ann"], "day": [3], "coupon": [0.0], "active": [1.0], "spend": [1.0]}
     pq.write_table(pa.table(columns), tmp_path / "log.parquet")
     bundle = write_past_bundle(tmp_path / "bundle")
-    with pytest.raises(LogError, match="its times end with 3, which is no date"):
+    with pytest.raises(LogError, match=r"times end with 3, .*no date"):
         prepare_bundle(bundle, ServeConfig.parse({"reserve": RESERVE}), history=tmp_path / "log.parquet")
 
 
 def test_a_history_that_no_policy_looks_at_is_an_error(bundle: Any, log: Path, tmp_path: Path) -> None:
     config = ServeConfig.parse({"reserve": RESERVE})
     ledger = f"sqlite:///{tmp_path / 'ledger.db'}"
-    with pytest.raises(OutlayError, match="the policy looks at no past days"):
+    with pytest.raises(OutlayError, match="no past days"):
         serve(ServerOptions(bundle=bundle.folder, ledger=ledger, config=config, history=log))

@@ -247,9 +247,9 @@ def test_the_command_writes_a_campaign_that_prepares(tmp_path: Path) -> None:
     ("options", "message"),
     [
         ({"discount": 1.0}, "discount: is 1"),
-        ({"held": (1.0, 3.0)}, "held: city has no such option"),
-        ({"fields": 3}, "fields: city has no such option. It is an option of wide"),
-        ({"campaign": "habit", "slow": True}, "slow: habit has no such option. It is an option of wide and city"),
+        ({"held": (1.0, 3.0)}, r"held: city .*no such option"),
+        ({"fields": 3}, r"fields: city .*no such option.*wide"),
+        ({"campaign": "habit", "slow": True}, r"slow: habit .*no such option.*wide and city"),
     ],
 )
 def test_options_that_do_not_fit_are_told(options: dict[str, object], message: str, tmp_path: Path) -> None:

@@ -97,9 +97,9 @@ def test_wrong_names_and_numbers_are_told() -> None:
         environment("habits")
     with pytest.raises(OutlayError, match="days: is 0"):
         environment("habit", days=0)
-    with pytest.raises(OutlayError, match="fields: habit has no such option"):
+    with pytest.raises(OutlayError, match=r"fields: habit .*no such option"):
         environment("habit", fields=3)
-    with pytest.raises(OutlayError, match=r"colour: wide has no such option\. Leave it out\."):
+    with pytest.raises(OutlayError, match=r"colour: wide .*no such option"):
         environment("wide", colour=3)
 
 

@@ -213,7 +213,7 @@ def test_a_folder_of_ours_is_replaced_and_another_is_not(tmp_path: Path) -> None
 @pytest.mark.parametrize("kind", ["data", "run", "bundle"])
 def test_a_folder_of_another_kind_is_not_replaced(kind: str, tmp_path: Path) -> None:
     write_manifest(tmp_path, kind, {})
-    with pytest.raises(FolderError, match=f"is a {kind.upper()} folder; it is not replaced by a CAMPAIGN folder"):
+    with pytest.raises(FolderError, match=rf"{kind.upper()} folder; .*CAMPAIGN folder"):
         simulate("habit", tmp_path, users=10)
     assert [path.name for path in tmp_path.iterdir()] == ["manifest.json"]
 
@@ -221,8 +221,8 @@ def test_a_folder_of_another_kind_is_not_replaced(kind: str, tmp_path: Path) -> 
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("campaign.toml", r"campaign.toml: was changed after outlay simulate wrote it.*remove the folder yourself"),
-        ("notes.txt", r"notes.txt: is not among the files that the folder's manifest.json lists"),
+        ("campaign.toml", r"campaign\.toml: .*changed.*remove the folder"),
+        ("notes.txt", r"notes\.txt: .*manifest\.json"),
     ],
 )
 def test_what_somebody_wrote_into_a_campaign_is_not_deleted(name: str, message: str, tmp_path: Path) -> None:
@@ -240,7 +240,7 @@ def test_what_somebody_wrote_into_a_campaign_is_not_deleted(name: str, message: 
 def test_a_folder_made_in_a_campaign_is_not_deleted(tmp_path: Path) -> None:
     path = simulate("habit", tmp_path / "c", users=10)
     (path.parent / "run").mkdir()
-    with pytest.raises(FolderError, match=r"run: is not among the files"):
+    with pytest.raises(FolderError, match=r"run: .*not among"):
         simulate("habit", tmp_path / "c", users=10)
 
 
@@ -251,17 +251,17 @@ def test_a_folder_made_in_a_campaign_is_not_deleted(tmp_path: Path) -> None:
         ({"users": 1e5}, "users: is 100000.0"),
         ({"days": 0}, "days: is 0"),
         ({"seed": -1}, "seed: is -1"),
-        ({"held": (1.0, 7.0)}, "held: 7 is not an action"),
+        ({"held": (1.0, 7.0)}, r"held: 7 .*no.* action"),
         ({"held": (2.0, 2.0)}, "held: is 2, 2"),
         ({"held": (2.0,)}, "held: is 2"),
         ({"campaign": "habits"}, "campaign: is 'habits'"),
-        ({"fields": 20}, "fields: habit has no such option. It is an option of wide"),
-        ({"campaign": "thirty-day", "values": 20}, "values: thirty-day has no such option"),
+        ({"fields": 20}, r"fields: habit .*no such option.*wide"),
+        ({"campaign": "thirty-day", "values": 20}, r"values: thirty-day .*no such option"),
         ({"campaign": "wide", "fields": 1}, "fields: is 1"),
         ({"campaign": "wide", "fields": 2.5}, "fields: is 2.5"),
-        ({"campaign": "wide", "fields": 50, "values": 60}, "values: is 60; 50 fields have at least"),
+        ({"campaign": "wide", "fields": 50, "values": 60}, r"values: is 60; .*\b50 fields"),
         ({"campaign": "wide", "values": -1}, "values: is -1; 50 fields"),
-        ({"campaign": "thirty-day", "held": (1.0, 3.0)}, "held: 3 is not an action"),
+        ({"campaign": "thirty-day", "held": (1.0, 3.0)}, r"held: 3 .*no.* action"),
     ],
 )
 def test_impossible_numbers_are_named_and_nothing_is_written(

@@ -25,6 +25,7 @@ from outlay.core.progress import silent
 from outlay.training import pool
 from outlay.training.pool import Effects, learn_all, won
 from patience import PATIENCE
+from telling import missing
 
 SMALL = "folds = 1\nshares = [0.6, 0.2, 0.2]\nlayers = [16]\nembedding = 2\nbatch = 256\nepochs = 1.0\n"
 
@@ -82,10 +83,10 @@ def test_learners_that_effects_do_not_tell_apart_are_all_in_the_pool() -> None:
     }
     tie = won([results[TOGETHER]], [near], {"trees": 1.0})
     assert "all together is taken" in tie
-    assert "trees 18.83%, orthogonal 18.81%; difference 0.02% ±0.06%, which does not tell the learners apart" in tie
+    assert not missing(tie, "trees 18.83%", "orthogonal 18.81%", "0.02% ±0.06%", "not tell")
     assert "so trees comes first" in won([results["trees"]], [apart], {"trees": 1.0})
     other = won([results["orthogonal"]], [apart], {"orthogonal": 1.0})
-    assert "measured to be better than trees by more than a standard error, although trees comes first" in other
+    assert not missing(other, "better than trees", "a standard error", "trees comes first")
     for words in (tie, other):
         assert "explain most" not in words
 
@@ -150,7 +151,7 @@ def test_a_training_of_trees_goes_on_where_it_was_killed(trees: Run, city: Path,
 
 
 def test_trees_are_of_frontiers_alone(city: Path, tmp_path: Path) -> None:
-    with pytest.raises(OutlayError, match="oracle: is 'trees', which aim-greedy does not take"):
+    with pytest.raises(OutlayError, match=r"oracle: is 'trees', .*aim-greedy"):
         outlay.train(city, tmp_path / "run", oracle="trees", method="aim-greedy")
 
 

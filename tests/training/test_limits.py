@@ -13,6 +13,7 @@ from campaign_files import campaign_file, panel
 from outlay.core.errors import InfeasibleError
 from outlay.learning.tabular import countable
 from outlay.training.limits import check_together, proof
+from telling import missing
 
 LIMITS = """
 [[budget]]
@@ -49,10 +50,11 @@ def test_limits_that_are_kept_one_by_one_and_not_together_are_refused_with_the_p
     with pytest.raises(InfeasibleError) as caught:
         outlay.train(campaign(tmp_path, 1.59), tmp_path / "run", method=method)
     message = str(caught.value)
-    assert "budget worth (at most 1.59 per decision), budget reached (at least 0.6 per decision)" in message
-    assert "worth − reached is 1 or more on every day" in message
-    assert "the limits ask for 0.99 or less" in message
-    assert "At the least raise worth to 1.6 or lower reached to 0.59, or add actions" in message
+    assert not missing(
+        message, "budget worth", "at most 1.59 per decision", "budget reached", "at least 0.6 per decision"
+    )
+    assert not missing(message, "worth − reached is 1 or more", "0.99 or less")
+    assert not missing(message, "raise worth to 1.6", "lower reached to 0.59", "add actions")
     assert not (tmp_path / "run").exists()
 
 
@@ -75,7 +77,7 @@ def test_what_can_be_kept_is_not_refused(worth: float, reached: float, per: str,
         check_together(data, data.campaign)
         return
     with pytest.raises(
-        InfeasibleError, match=r"cannot be kept together|no policy keeps this limit: the (least|most) that a day"
+        InfeasibleError, match=r"cannot be kept together|no policy keeps this limit: the (least|most)\b"
     ):
         check_together(data, data.campaign)
 

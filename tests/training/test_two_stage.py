@@ -84,7 +84,7 @@ def test_a_total_is_enough_for_as_many_decimal_reserves_as_it_is_worth(
 
 def test_a_total_below_the_cheapest_is_told_with_the_cheapest(deep: Run, tmp_path: Path) -> None:
     users = Path(deep.campaign.path).parent / "states.parquet"
-    with pytest.raises(InfeasibleError, match=r"total: is 1\.0; the cheapest allocation costs"):
+    with pytest.raises(InfeasibleError, match=r"total: is 1\.0; .*cheapest"):
         allocate_users(deep, users, 1.0, tmp_path / "out.csv")
     with pytest.raises(OutlayError, match="total: is -1"):
         allocate_users(deep, users, -1.0, tmp_path / "out.csv")
