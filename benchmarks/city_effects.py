@@ -36,7 +36,7 @@ from outlay.core.arrays import NetworkArrays
 from outlay.core.progress import silent
 from outlay.core.transitions import LEARN, SELECT, Transitions
 from outlay.learning import orthogonal, trees
-from outlay.learning.heads import coordinates, largest_multiplier
+from outlay.learning.heads import critic_coordinates, largest_multiplier
 from outlay.learning.orthogonal import answers
 from outlay.learning.outcomes import without_amount_luck
 from outlay.ops.mixture_lp import value_at
@@ -138,7 +138,7 @@ def learned(data: Transitions, learner: str, seed: int) -> NetworkArrays:
     data = without_amount_luck(data, seed)
     campaign, rows = data.campaign, data.rows_of(LEARN)
     sample = spread_rows(rows)
-    coords = coordinates(campaign, data.outcome[sample], steady=data.steady)
+    coords = critic_coordinates(campaign, data.outcome[sample], steady=data.steady)
     scaled = largest_multiplier(data.action[sample], data.outcome[sample], coords, campaign.meta.discount)
     bound = scaled * coords.reward_scale / coords.scale
     settings = (data, campaign.train, coords, bound, campaign.money, rows, seed)

@@ -21,7 +21,7 @@ import msgspec
 from outlay.comparing.results import CONTROLS, RE_SOLVED, Comparison, Kind, MethodRow, breaks_limit, decided_by
 from outlay.core import wording as words
 from outlay.core.campaign import BudgetLimit
-from outlay.core.target import Target
+from outlay.core.estimate import Target
 
 Verdict = Literal["holds", "does not hold", "a tie"]
 

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 import outlay
 from outlay.learning import exact
-from outlay.learning.exact_responses import SolveHistory, SolveResult
+from outlay.learning.exact import SolveHistory, SolveResult
 from outlay.learning.mixing import RULES, rule
 from random_games_instances import RandomGame, Spec, draw, lost, spend
 

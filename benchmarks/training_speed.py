@@ -32,7 +32,7 @@ from outlay.jobs.simulate import simulate
 from outlay.learning.acting import Policy
 from outlay.learning.fresh import settings_of
 from outlay.learning.game import Game, play
-from outlay.learning.heads import coordinates
+from outlay.learning.heads import critic_coordinates
 from outlay.learning.mixing import RULES
 from outlay.learning.mixing.rule import Constraints, FinalWeights, Rule
 from outlay.learning.tabular import counted_model
@@ -82,7 +82,7 @@ class Loop:
     def __init__(self, data: Transitions, campaign: Campaign) -> None:
         self.rule = TimedRule(RULES["aim-greedy"])
         rows = data.rows_of(LEARN)
-        coords = coordinates(campaign, data.outcome[rows], steady=data.steady)
+        coords = critic_coordinates(campaign, data.outcome[rows], steady=data.steady)
         model = counted_model(data, SELECT)
 
         def fitted(policy: Policy) -> Any:

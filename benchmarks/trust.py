@@ -22,7 +22,7 @@ import outlay
 from hidden_worlds import WORLDS as HIDDEN
 from hidden_worlds import World, logged, served
 from outlay.bundles.read import load_bundle
-from outlay.core.target import Target
+from outlay.core.estimate import Target
 from outlay.evaluating.evaluation import Evaluation
 from own_looks import count_looks_in
 from rare_payers import RARE, RarePayers
@@ -111,7 +111,7 @@ def run(world: World | RarePayers, seed: int, users: int, folder: Path) -> Outco
         (held, len(told)),
         result.grade,
         later,
-        certificate.withheld or certificate.words,
+        str(certificate.withheld or certificate.words),
         time.time() - begin,
     )
 

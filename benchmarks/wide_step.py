@@ -27,7 +27,7 @@ import numpy as np
 
 import outlay
 from outlay.core.transitions import LEARN, Transitions
-from outlay.learning.heads import coordinates
+from outlay.learning.heads import critic_coordinates
 from outlay.learning.orthogonal import Orthogonal
 from peers_environment import ask, peer_python
 from results import head
@@ -42,7 +42,7 @@ NAMES = {"own": "outlay", "dense": "PyTorch, AdamW", "sparse": "PyTorch, SparseA
 def training(folder: Path) -> Orthogonal:
     """The critic's training on DATA, with the settings of the campaign file."""
     data = Transitions.open(folder)
-    coords = coordinates(data.campaign, np.asarray(data.outcome[:FEW]), steady=data.steady)
+    coords = critic_coordinates(data.campaign, np.asarray(data.outcome[:FEW]), steady=data.steady)
     train = data.campaign.train.model_copy(update={"epochs": ENDLESS})
     bound = np.ones(len(data.campaign.budgets))
     return Orthogonal(data, train, coords, bound, 0, data.rows_of(LEARN), 0)

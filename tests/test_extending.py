@@ -85,7 +85,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from outlay.core.target import Target
+from outlay.core.estimate import Target
 from outlay.estimators.joint import Joint
 from outlay.estimators.panel import Panel
 
@@ -126,7 +126,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from outlay.core.reasons import Reason, ReasonKind
-from outlay.core.target import Target
+from outlay.core.estimate import Target
 from outlay.estimators.panel import Panel
 
 

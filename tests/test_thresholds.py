@@ -33,7 +33,7 @@ EVERYWHERE = re.compile(
 
 # Others, by module.
 SPEED = {  # speed and memory
-    "choosing.candidates": "SAMPLED",
+    "choosing.estimates": "SAMPLED",
     "choosing.looks": "PATIENCE",
     "estimators.behaviour.check": "MOST_CELLS",
     "estimators.behaviour.logistic": "MOST_ENTRIES MOST_PRODUCTS MOST_WEIGHTS STEPS",

@@ -17,7 +17,15 @@ from scipy.stats import norm
 import outlay
 from campaign_files import campaign_file, panel
 from outlay.choosing.candidates import CandidatePolicy, MeasuredPolicy, RunContext, constant_actions
-from outlay.choosing.choose import Selection, SolvedMixture, _one_first, best, choose, room, with_constants
+from outlay.choosing.choose import (
+    Selection,
+    SolvedMixture,
+    _one_first,
+    best,
+    choose,
+    margin_of_constants,
+    with_constants,
+)
 from outlay.choosing.measure import Measure
 from outlay.choosing.run import Run
 from outlay.core.arrays import preferring_network
@@ -26,7 +34,7 @@ from outlay.core.reasons import Reason, ReasonKind
 from outlay.core.transitions import CERTIFY, SELECT, Transitions
 from outlay.estimators.units import coordinates
 from outlay.jobs.allocate import allocate_users
-from outlay.learning.heads import coordinates as of_campaign
+from outlay.learning.heads import critic_coordinates
 from outlay.learning.tabular import countable
 from outlay.ops.intervals import Spread, std_error
 from outlay.training.log_game import critic_context
@@ -38,7 +46,7 @@ def chosen(data: Transitions, folder: Path, actions: Sequence[int] | None = None
     """Some constant actions, by default all, measured for the choice."""
     every = range(data.num_actions) if actions is None else actions
     campaign = data.campaign
-    coords = of_campaign(campaign, np.asarray(data.outcome), steady=True)
+    coords = critic_coordinates(campaign, np.asarray(data.outcome), steady=True)
     context = RunContext(data, campaign, coords.scale, ("reward", "coupon_cost"), None, 0, folder)
     width = data.number_columns.shape[1]
     return choose(
@@ -84,11 +92,16 @@ def test_limits_lowered_by_the_room_keep_it_also_where_users_seldom_decide(tmp_p
     data = outlay.prepare(path, tmp_path / "data")
     assert not data.steady
     context = critic_context(
-        data, data.campaign, of_campaign(data.campaign, np.asarray(data.outcome), steady=False), "ddqn", 0, tmp_path
+        data,
+        data.campaign,
+        critic_coordinates(data.campaign, np.asarray(data.outcome), steady=False),
+        "ddqn",
+        0,
+        tmp_path,
     )
     solved = best(constant_actions(context, Measure(data, SELECT, None, long_run=True)), context)
     assert solved is not None
-    lowered = data.campaign.lowered(room(context))
+    lowered = data.campaign.lowered(margin_of_constants(context))
     excess = [
         solved.weights
         @ np.array([x[1:] - limit for x, _, limit in (coordinates(p.fitted, about) for p in solved.pool)])
@@ -287,7 +300,7 @@ def test_a_mixture_needs_a_lead_over_the_best_single_policy_that_leaves_its_room
         for aim, cost, psi in zip((0.3, 0.5, 0.5 + 2 * lead), (0.2, 0.9, 1.0), noise, strict=True)
     ]
     monkeypatch.setattr("outlay.choosing.choose.margins_of", lambda *_: np.full((3, 1), 0.05))
-    context: Any = SimpleNamespace(campaign=campaign(0.8), scale=np.ones(1))
+    context: Any = SimpleNamespace(campaign=campaign(0.8), limits=np.ones(1), scale=np.ones(1))
     assert context.campaign.budgets[0].limit == 1.0
     mixture = SolvedMixture(pool, np.array([0.0, 0.5, 0.5]), np.full((3, 1), 0.05))
     found = _one_first(pool, mixture, context)

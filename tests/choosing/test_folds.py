@@ -11,6 +11,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 import outlay
@@ -21,7 +23,7 @@ from outlay.choosing.evaluated_policy import mixture_of
 from outlay.choosing.folds import fold_shares, views
 from outlay.choosing.looks import looks
 from outlay.choosing.measure import Measure
-from outlay.choosing.rotation import measured_on
+from outlay.choosing.rotation import coupled, measured_on
 from outlay.choosing.run import Run
 from outlay.core.arrays import preferring_network
 from outlay.core.errors import FolderError, LogError
@@ -41,6 +43,7 @@ from small_logs import campaign, draw, random_cmdp
 
 Array = NDArray[Any]
 
+SHARES = st.lists(st.floats(0.01, 1), min_size=1, max_size=4).map(lambda w: np.array(w) / np.sum(w))
 FAST = {"layers": (8,), "embedding": 2, "min_steps": 200, "epochs": 0.1}
 
 
@@ -370,3 +373,22 @@ def test_the_error_is_that_of_one_sample_as_far_as_folds_take_the_same_policy(
     noise: float, least: float, most: float
 ) -> None:
     assert least < _tail(4, 20, noise) < most
+
+
+# Distributions joined into one over tuples.
+
+
+@given(st.lists(SHARES, min_size=1, max_size=5))
+def test_every_distribution_keeps_its_weights(distributions: list[np.ndarray]) -> None:
+    places, weights = coupled(distributions)
+    assert (weights > 0).all()
+    assert len(weights) <= 1 + sum(len(alpha) - 1 for alpha in distributions)
+    for k, alpha in enumerate(distributions):
+        own = np.bincount([place[k] for place in places], weights, len(alpha))
+        np.testing.assert_allclose(own, alpha, atol=1e-9)
+
+
+def test_alike_distributions_are_joined_option_by_option() -> None:
+    places, weights = coupled([np.array([0.3, 0.7])] * 3)
+    assert places == [[0, 0, 0], [1, 1, 1]]
+    np.testing.assert_allclose(weights, [0.3, 0.7])

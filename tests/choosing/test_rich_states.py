@@ -20,7 +20,7 @@ from outlay.estimators.agreement import Agreement
 from outlay.estimators.long_run import LONG_RUN
 from outlay.estimators.sequential import Sequential
 from outlay.estimators.units import chosen_by, displayed
-from outlay.estimators.windowed import discounted_weights, room, window_of
+from outlay.estimators.windowed import beyond_window, discounted_weights, window_of
 from outlay.evaluating.evaluation import Evaluation
 from outlay.evaluating.verdict import VerdictKind
 from policy_files import policy_file
@@ -199,13 +199,13 @@ def test_discounted_means_are_relied_on_where_hardly_anything_lies_beyond(
     assert at.window == 5
     old = at.old()
     least, most = np.zeros(2), np.array([1.0, 2.0])
-    assert room(old.daily, least, most, 5, 0.5) is None
-    reason = room(old.daily, least, most, 5, 0.9)
+    assert beyond_window(old.daily, least, most, 5, 0.5) is None
+    reason = beyond_window(old.daily, least, most, 5, 0.9)
     shown = float(0.1 * 0.9 ** np.arange(5) @ old.daily[:5, 0])
     assert reason is not None
     assert reason.kind is ReasonKind.BEYOND_DAYS_WITHIN
     assert (reason.figures["low"], reason.figures["high"]) == pytest.approx((shown, shown + 0.9**5))
-    unknown = room(np.full_like(old.daily, np.nan), least, most, 5, 0.9)
+    unknown = beyond_window(np.full_like(old.daily, np.nan), least, most, 5, 0.9)
     assert unknown == Reason(ReasonKind.BEYOND_DAYS, {"share": 0.9**5, "days": 5})
     weights = discounted_weights(5, 0.5)
     assert weights.sum() == pytest.approx(1)

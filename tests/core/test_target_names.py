@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from outlay.core.target import Target, longest_total
+from outlay.core.estimate import Target, longest_total
 
 
 @pytest.mark.parametrize(

@@ -9,12 +9,13 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from outlay.core.reasons import Reason
-from outlay.estimators.band import Band
+from outlay.estimators.band import About, Band, MixtureFigures
 from outlay.estimators.certificate import Certificate
 from outlay.estimators.clusters import Clusters
-from outlay.estimators.frontier import Points, needed
+from outlay.estimators.frontier import Points
 from outlay.estimators.joint import Joint
 from outlay.estimators.reach import Reach
+from outlay.estimators.units import needed
 from small_logs import campaign
 
 Array = NDArray[np.float64]
@@ -75,5 +76,5 @@ def certify(
     first = points(gain, gain_influence, np.asarray(x, np.float64), influence)
     other = None if second is None else points(second.gain, second.gain_influence, second.x, second.influence)
     unbelieved = () if reach is None else tuple(np.atleast_1d(reach.unbelieved).tolist())
-    band = Band.of(first, [withheld], [], about, confidence=confidence, unbelieved=unbelieved, second=other)
+    band = Band.of(MixtureFigures(first, other, (withheld,), unbelieved=unbelieved), About(), about, confidence)
     return band.certificate(np.ones(1), about)

@@ -16,10 +16,10 @@ from scipy.stats import norm
 from outlay.core.campaign import Campaign
 from outlay.core.reasons import Reason, ReasonKind
 from outlay.core.transitions import CERTIFY
-from outlay.estimators.band import Band
+from outlay.estimators.band import About, Band, Family, MixtureFigures
 from outlay.estimators.basis import CountedBasis
 from outlay.estimators.fitted import Evaluator
-from outlay.estimators.frontier import Points, room, solve
+from outlay.estimators.frontier import Points
 from outlay.estimators.panel import Panel
 from outlay.evaluating.verdict import VerdictKind, verdict
 from outlay.ops import intervals, tabular
@@ -55,7 +55,9 @@ def random_covariance(size: int, seed: int, causes: int = 6) -> Array:
 def band(of: Points, about: Campaign, **changes: Any) -> Band:
     withheld = changes.pop("withheld", (None,) * (len(of) - 1))
     against = changes.pop("against", ())
-    return Band.of(of, withheld, against, about, confidence=1 - ALPHA, **changes)
+    figures = MixtureFigures(of, changes.pop("second", None), tuple(withheld))
+    assert not changes
+    return Band.of(figures, About(tuple(against)), about, 1 - ALPHA)
 
 
 def under(about: Campaign, **limits: float) -> Campaign:
@@ -214,7 +216,7 @@ def test_a_policy_that_is_not_believed_certifies_nothing_though_it_was_measured(
         got = found.certificate(weights, roomy)
         assert not got.certified
         assert got.reason == doubt
-        assert got.withheld == doubt.words
+        assert got.withheld == doubt
         assert (got.gain, got.gain_bound, got.budgets[0].bound) == (None, None, None)
         estimates = found.estimates(weights, roomy)
         assert verdict(estimates, got, roomy).kind is VerdictKind.REFUSED
@@ -263,19 +265,14 @@ def test_a_mixture_chosen_with_the_margin_is_certified_nine_times_in_ten() -> No
     certified = 0
     for error, other in rng.multivariate_normal(np.zeros(27), flat, size=(draws, 2)):
         select = Points(truth + error.reshape(policies, 3), covariance, covariance, 1000, *normal(policies, 3))
-        margin = room(select, about, factor=factor, certify_users=500)
-        solution = solve(select, select.value[:, 0], about, np.ones(1), margin)
+        margin = select.margins(about, factor=factor, certify_users=500)
+        solution = select.solve(select.value[:, 0], about, np.ones(1), margin)
         value = np.vstack([truth + np.sqrt(2) * other.reshape(policies, 3), [0.5, 0.9, 1.0]])
         wide = np.zeros((policies + 1, 3) * 2)
         wide[:policies, :, :policies] = 2 * covariance
-        seen = Band(
-            Points(value, wide, wide, 500, *normal(len(value), value.shape[1])),
-            (None,) * policies,
-            (),
-            1 - ALPHA,
-            factor,
-            factor,
-        )
+        these = Points(value, wide, wide, 500, *normal(len(value), value.shape[1]))
+        figures, own = MixtureFigures(these, None, (None,) * policies), Family(these, factor, factor)
+        seen = Band(figures, About(), 1 - ALPHA, own, None)
         certified += seen.certificate(solution.weights, about).certified
     assert certified / draws >= 0.9 - 2 * np.sqrt(0.09 / draws)
 

@@ -15,7 +15,7 @@ from one_mixture import certify
 from outlay.core.transitions import CERTIFY, USERS, Transitions
 from outlay.estimators import importance
 from outlay.estimators.agreement import agree
-from outlay.estimators.band import Band
+from outlay.estimators.band import About, Band, MixtureFigures
 from outlay.estimators.basis import CountedBasis
 from outlay.estimators.certificate import Certificate
 from outlay.estimators.clusters import Clusters, by_cluster
@@ -166,7 +166,7 @@ def band(log: Transitions) -> Band:
     evaluator = Evaluator(panel, basis(panel))
     policies = [np.array(p)[np.asarray(panel.state)] for p in ((0, 0, 0), (1, 0, 1), (1, 1, 1))]
     points = Points.of([evaluator.fit(p) for p in policies] + [evaluator.fit()], ABOUT)
-    return Band.of(points, [None] * 3, [], ABOUT, confidence=0.95)
+    return Band.of(MixtureFigures(points, None, (None,) * 3), About(), ABOUT, 0.95)
 
 
 def test_the_band_has_the_errors_factor_and_bounds_of_the_uncopied_log() -> None:

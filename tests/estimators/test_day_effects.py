@@ -10,8 +10,7 @@ from logs_in_memory import World, transitions
 from numpy.typing import NDArray
 from scipy import stats
 
-from outlay.core.estimate import Estimate
-from outlay.core.target import Target
+from outlay.core.estimate import Estimate, Target
 from outlay.core.transitions import CERTIFY
 from outlay.estimators.allowances import allow, allow_bounds
 from outlay.estimators.basis import CountedBasis

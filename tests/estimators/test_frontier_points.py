@@ -15,7 +15,7 @@ from outlay.core.transitions import CERTIFY
 from outlay.estimators.basis import CountedBasis
 from outlay.estimators.certificate import margins
 from outlay.estimators.fitted import Fitted
-from outlay.estimators.frontier import Points, room, solve
+from outlay.estimators.frontier import Points
 from outlay.estimators.joint import combine
 from outlay.estimators.panel import Panel
 from outlay.estimators.units import coordinates, displayed
@@ -109,8 +109,8 @@ def test_a_mixture_is_shown_as_the_units_show_it(fits: list[Fitted], about: Camp
 
 def test_weights_are_solved_on_costs_raised_by_each_policys_margin(fits: list[Fitted], about: Campaign) -> None:
     points, scale = Points.of(fits, about), np.ones(len(about.budgets))
-    margin = room(points, about, factor=2.7, certify_users=150)
-    solution = solve(points, points.value[:, 0], about, scale, margin)
+    margin = points.margins(about, factor=2.7, certify_users=150)
+    solution = points.solve(points.value[:, 0], about, scale, margin)
     raised, limits = [], np.empty(0)
     for fitted, found in zip(fits, margin, strict=True):
         x, influence, limits = coordinates(fitted, about)

@@ -17,8 +17,7 @@ from outlay.core.transitions import CERTIFY, Transitions
 from outlay.estimators.basis import Basis, CountedBasis, FeatureBasis, SmoothBasis
 from outlay.estimators.importance import row_ratios, weigh
 from outlay.estimators.joint import combine
-from outlay.estimators.marginal_system import StateSolution, closed, discounted, of_states, totals
-from outlay.estimators.marginalised import Marginal
+from outlay.estimators.marginalised import Marginal, StateSolution, closed, discounted, of_states, totals
 from outlay.estimators.observed import observe
 from outlay.estimators.panel import Panel
 from outlay.ops import tabular

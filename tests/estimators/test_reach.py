@@ -30,7 +30,7 @@ def log(cost: list[float] | np.ndarray[Any, Any]) -> Transitions:
 
 
 def under(sign: int) -> Campaign:
-    return cast(Campaign, SimpleNamespace(budgets=[SimpleNamespace(sign=sign)]))
+    return cast(Campaign, SimpleNamespace(budgets=[SimpleNamespace(sign=sign, limit=1.0, per="decision")]))
 
 
 AMOUNTS = np.array([0.0, 1.5, 3.0])[ACTION] * (np.arange(30) % 3 == 0)

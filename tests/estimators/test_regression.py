@@ -10,9 +10,9 @@ from logs_in_memory import World, ragged
 
 from outlay.core.transitions import CERTIFY, LEARN, SELECT
 from outlay.estimators.basis import Basis, CountedBasis, FeatureBasis
+from outlay.estimators.doubly_robust import FoldValues
 from outlay.estimators.fitted import Sample
 from outlay.estimators.panel import Panel, TargetPolicy
-from outlay.estimators.path_sums import FoldValues
 from outlay.estimators.regression import Cells, LogCells, PolicyMoves
 
 RNG = np.random.default_rng(0)

@@ -25,13 +25,14 @@ from outlay.core.errors import FolderError
 from outlay.core.progress import Progress, silent
 from outlay.core.reasons import Reason, ReasonKind
 from outlay.core.transitions import CERTIFY, EVERYONE
+from outlay.estimators.band import About, MixtureFigures
 from outlay.estimators.basis import CountedBasis
 from outlay.estimators.day_effects import DayEffects, OutcomeByDay
 from outlay.estimators.joint import Joint, combine
 from outlay.estimators.units import coordinates
 from outlay.evaluating import certify as job
 from outlay.evaluating.budget_curve import CurvePoint
-from outlay.evaluating.certify import About, Certified, MixtureFigures, certified, certify_frontier
+from outlay.evaluating.certify import Certified, certified, certify_frontier
 from outlay.evaluating.curve import BudgetMixtures
 from outlay.jobs.frontier import frontier
 from outlay.ops.intervals import Spread
@@ -52,11 +53,13 @@ def certify(
     own = MixtureFigures(
         stored.points.only(np.array([-1, 0])), None, (None,), (None,), (0,)
     )  # beside another for the old one
-    return certify_frontier(run, stored, run.data(), about, own, About(against, None, stored.allowances), report)
+    return certify_frontier(
+        stored, run.identity, run.data(), about, own, About(against, None, stored.allowances), report
+    )
 
 
 def known(run: Run) -> Certified | None:
-    return certified(run, StoredFrontier.read(run.folder / "frontier"), run.data(), run.campaign)
+    return certified(StoredFrontier.read(run.folder / "frontier"), run.identity, run.data(), run.campaign)
 
 
 def test_a_budget_is_certified_from_what_its_members_measure_on_the_users_of_their_folds(
@@ -220,11 +223,11 @@ def test_where_states_are_not_counted_each_policy_has_to_be_confirmed_by_single_
     stored = StoredFrontier.read(run.folder / "frontier")
     used = np.flatnonzero(stored.weights[:-1].max(axis=0))
     assert len(asked) == len(used)
-    assert found.curve.against == ()
+    assert found.curve.about.against == ()
     without = stored.weights[:-1, used[0]] == 0
-    assert [reason is None for reason in found.curve.withheld] == without.tolist()
+    assert [reason is None for reason in found.curve.figures.withheld] == without.tolist()
     assert not without.all()
-    reason = found.curve.withheld[int((~without).argmax())]
+    reason = found.curve.figures.withheld[int((~without).argmax())]
     assert reason is not None
     assert reason.kind is ReasonKind.NOT_CHECKED
     assert isinstance(behind := reason.figures["found"], Reason)

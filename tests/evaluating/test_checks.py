@@ -97,7 +97,7 @@ def test_what_is_contradicted_is_shown_not_recommended_and_certifies_nothing(con
         assert e.caution == reason
     certificate = confounded.certificate
     assert not certificate.certified
-    assert certificate.withheld == reason.words
+    assert certificate.withheld == reason
     assert reason.words in certificate.words
     assert certificate.gain is certificate.budgets[0].bound is None
     assert confounded.verdict.kind is VerdictKind.REFUSED
@@ -120,7 +120,7 @@ def test_days_that_differ_are_seen_where_the_old_policy_is_not_given_back(tmp_pa
     assert check.finding.kind is ReasonKind.REPRODUCTION
     assert found.verdict.kind is VerdictKind.REFUSED
     assert found.certificate.reason == check.refused == check.finding
-    assert found.certificate.withheld == check.words
+    assert found.certificate.withheld == check.finding
     assert {e.caution for e in numbers(found, "old", "fqe").values()} == {check.finding}
     one = numbers(found, "policy", "dr")["reward@1"]  # which takes no day for another
     assert one.recommended

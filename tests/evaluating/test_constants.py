@@ -14,7 +14,7 @@ import pytest
 import outlay
 from campaign_files import campaign_file, panel
 from outlay.choosing.measure import Measure
-from outlay.core.target import Target
+from outlay.core.estimate import Target
 from outlay.core.transitions import CERTIFY
 from outlay.estimators.joint import combine
 from outlay.estimators.reach import Reach

@@ -175,7 +175,7 @@ def test_what_the_log_cannot_carry_is_the_reason_in_certificate_and_verdict(tmp_
     assert reason.kind is ReasonKind.UNSUPPORTED
     assert isinstance(behind := reason.figures["found"], Reason)
     assert (behind.kind, behind.figures["action"]) == (ReasonKind.HARDLY_GIVEN_MOST, 3.0)
-    assert found.certificate.withheld == reason.words
+    assert found.certificate.withheld == reason
     assert reason.words in found.verdict.words
     assert found.verdict.words.endswith(THIN)
     unseen = [line for line in found.diagnostics.overlap if line.unseen]

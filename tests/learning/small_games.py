@@ -12,7 +12,7 @@ from outlay.learning.acting import Policy
 from outlay.learning.critic import Oracle
 from outlay.learning.fresh import settings_of
 from outlay.learning.game import Game
-from outlay.learning.heads import coordinates
+from outlay.learning.heads import critic_coordinates
 from outlay.learning.mixing import RULES
 from small_logs import campaign, draw, random_cmdp
 
@@ -36,7 +36,7 @@ def game(
     model = random_cmdp(3, costs=len(about.budgets))
     split = np.repeat([LEARN, SELECT], [200, 100])
     data = draw(model, 300, 6, seed=0, about=about, split=split, steady=steady)
-    coords = coordinates(about, data.outcome, steady=steady)
+    coords = critic_coordinates(about, data.outcome, steady=steady)
 
     def measure(policy: Policy) -> NDArray[np.float64]:
         assert data.states is not None

@@ -20,7 +20,7 @@ from outlay.learning.checkpoint import TrainingKey
 from outlay.learning.critic_grid import FrontierTraining
 from outlay.learning.fresh import settings_of
 from outlay.learning.game import Game, GameProgress, play
-from outlay.learning.heads import coordinates
+from outlay.learning.heads import critic_coordinates
 from small_logs import campaign, draw, random_cmdp
 
 KEY = TrainingKey("d4", {}, {"batch": 32, "shares": [0.7, 0.15, 0.15]}, 0, "frontier", "ddqn")
@@ -115,7 +115,7 @@ def partway() -> tuple[FrontierTraining, critic_grid.FrontierProgress]:
     """One network for every λ, after 4 of 10 blocks; its grid was laid again after the first and the fourth."""
     about = campaign(0.8, BUDGETS[:1], {"layers": [8], "batch": 32, "min_steps": 1000, "epochs": 0.1})
     data = draw(random_cmdp(3), 300, 6, seed=0, about=about, split=np.repeat([LEARN, SELECT], [200, 100]))
-    coords = coordinates(about, data.outcome, steady=True)
+    coords = critic_coordinates(about, data.outcome, steady=True)
     settings = settings_of(about.train, "ddqn", 0.8)
     of = FrontierTraining(data, about.train, coords, np.full(1, 3.0), 0, data.rows_of(LEARN), 0, settings)
     going = of.blocks(of.begin())

@@ -17,7 +17,7 @@ from outlay.learning import critic_grid
 from outlay.learning.critic import CriticSettings, Oracle, act
 from outlay.learning.critic_grid import FrontierTraining, between
 from outlay.learning.fresh import settings_of
-from outlay.learning.heads import coordinates
+from outlay.learning.heads import critic_coordinates
 from outlay.learning.multipliers import POINTS, pilot_grid, refined
 from outlay.nets.network import Shape, apply_pair, init_pair
 from outlay.ops.mixture_lp import solve_mixture
@@ -108,7 +108,7 @@ def training(
     model = random_cmdp(seed, costs=budgets)
     split = np.repeat([LEARN, SELECT], [1800, 200])
     data = draw(model, 2000, 8, seed=0, about=about, split=split, counted=counted)
-    coords = coordinates(about, data.outcome, steady=True)
+    coords = critic_coordinates(about, data.outcome, steady=True)
     learning = settings_of(about.train, oracle, 0.8)._replace(learning_rate=5e-3)
     return FrontierTraining(
         data, about.train, coords, np.full(budgets, 3.0), 0, data.rows_of(LEARN), 0, learning
@@ -157,7 +157,7 @@ def test_with_two_budgets_the_grid_comes_near_the_optimum_of_both(seed: int, lea
     problem, model = training("ddqn", budgets=2, seed=seed)
     corners = np.array([measure(model, np.array(policy)) for policy in product(range(3), repeat=3)])
     limits = 0.5 * (corners[:, 1:].min(axis=0) + corners[:, 1:].max(axis=0))
-    problem = replace(problem, coords=replace(problem.coords, limits=limits))
+    problem = replace(problem, coords=replace(problem.coords, form=problem.coords.form._replace(limits=limits)))
     multipliers, policies = learned_policies(problem)
     assert multipliers.shape == (49, 2)
     found = solve_mixture(np.array([measure(model, policy) for policy in policies]), limits, np.ones(2))

@@ -15,7 +15,7 @@ from outlay.core.transitions import LEARN, SELECT, Transitions
 from outlay.learning.acting import Policy
 from outlay.learning.critic import Oracle
 from outlay.learning.game import SPARES, Game, GameProgress, frugal, play
-from outlay.learning.heads import coordinates
+from outlay.learning.heads import critic_coordinates
 from outlay.learning.mixing import RULES
 from outlay.learning.mixing.rule import badness, constraints
 from outlay.learning.multipliers import bisected
@@ -332,7 +332,7 @@ def test_a_policy_honours_masks() -> None:
     of = replace(
         game(),
         data=data,
-        coords=coordinates(about, data.outcome, steady=True),
+        coords=critic_coordinates(about, data.outcome, steady=True),
         bound=np.ones(1),
         learn_rows=data.rows_of(LEARN),
     )

@@ -18,7 +18,7 @@ from outlay.core.schema import FIRST
 from outlay.core.transitions import LEARN, SELECT, Transitions
 from outlay.learning.critic_grid import FrontierTraining
 from outlay.learning.fresh import settings_of
-from outlay.learning.heads import coordinates
+from outlay.learning.heads import critic_coordinates
 from outlay.learning.orthogonal import PASSES, Orthogonal, answers
 from outlay.nets.network import arrays
 from small_logs import transitions
@@ -89,7 +89,7 @@ def effect_of(network: NetworkArrays) -> NDArray[np.float64]:
 
 
 def orthogonal(data: Transitions, steps: int) -> Orthogonal:
-    rows, coords = data.rows_of(LEARN), coordinates(data.campaign, np.asarray(data.outcome), steady=True)
+    rows, coords = data.rows_of(LEARN), critic_coordinates(data.campaign, np.asarray(data.outcome), steady=True)
     train = data.campaign.train.model_copy(update={"epochs": steps * 256 / PASSES / len(rows)})
     return Orthogonal(data, train, coords, np.full(1, 3.0), 0, rows, 0)
 
@@ -105,7 +105,7 @@ def test_the_orthogonal_critic_finds_what_only_the_order_of_days_tells() -> None
 @pytest.mark.slow
 def test_so_does_a_critic_of_a_game() -> None:
     data = log()
-    rows, coords = data.rows_of(LEARN), coordinates(data.campaign, np.asarray(data.outcome), steady=True)
+    rows, coords = data.rows_of(LEARN), critic_coordinates(data.campaign, np.asarray(data.outcome), steady=True)
     train = data.campaign.train.model_copy(update={"epochs": 0.1, "min_steps": 400})
     problem = FrontierTraining(data, train, coords, np.full(1, 3.0), 0, rows, 0, settings_of(train, "edrr", 0.0))
     *_, progress = problem.blocks(problem.begin())

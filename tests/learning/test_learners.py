@@ -13,7 +13,7 @@ from outlay.bundles.reference import forward
 from outlay.core.progress import silent
 from outlay.core.transitions import LEARN, SELECT
 from outlay.learning import COUNTED, LEARNERS, POOL
-from outlay.learning.heads import coordinates
+from outlay.learning.heads import critic_coordinates
 from outlay.learning.learner import BestResponses, Task
 from small_logs import campaign, draw, random_cmdp
 
@@ -25,7 +25,7 @@ def task(learner: str, folder: Path, *, resume: bool = False) -> Task:
     about = campaign(0.8, None, TRAIN)
     data = draw(random_cmdp(25), 900, 6, seed=0, about=about, split=np.repeat([LEARN, SELECT], [600, 300]))
     data = replace(data, manifest=replace(data.manifest, data_hash="d4"))
-    coords = coordinates(about, data.outcome, steady=True)
+    coords = critic_coordinates(about, data.outcome, steady=True)
     return Task(learner, data, about, coords, np.full(1, 3.0), data.rows_of(LEARN), 0, folder, resume)
 
 

@@ -18,7 +18,7 @@ from outlay.bundles.reference import forward
 from outlay.core.schema import FIRST
 from outlay.core.transitions import LEARN, SELECT, Transitions
 from outlay.learning.checkpoint import TrainingKey
-from outlay.learning.heads import coordinates
+from outlay.learning.heads import critic_coordinates
 from outlay.learning.orthogonal import DECAY_ROWS, MOST_DECAY, PASSES, WORSE, Orthogonal, answers
 from outlay.learning.outcomes import determined_costs
 from outlay.nets import batches
@@ -34,7 +34,7 @@ def training(data: Transitions, steps: int = 2000, **train: Any) -> Orthogonal:
     fast = {"layers": (16,), "embedding": 4, "batch": 256, "learning_rate": 2.5e-3}
     fast["epochs"] = steps * 256 / PASSES / len(data.rows_of(LEARN))
     about = data.campaign.train.model_copy(update=fast | train)
-    coords = coordinates(data.campaign, np.asarray(data.outcome), steady=data.steady)
+    coords = critic_coordinates(data.campaign, np.asarray(data.outcome), steady=data.steady)
     bound = np.full(len(data.campaign.budgets), 3.0)
     return Orthogonal(data, about, coords, bound, 0, data.rows_of(LEARN), 0)
 

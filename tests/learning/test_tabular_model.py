@@ -11,6 +11,7 @@ from outlay.bundles.reference import forward
 from outlay.core.arrays import lookup_network
 from outlay.core.bodies import StateTable
 from outlay.core.cmdp import TabularCMDP
+from outlay.core.inequalities import Inequalities
 from outlay.core.transitions import LEARN, SELECT, States
 from outlay.learning import tabular
 from outlay.learning.heads import Coordinates
@@ -112,12 +113,10 @@ def coordinates(limits: list[float], signs: list[float] | None = None) -> Coordi
     return Coordinates(
         matrix,
         np.zeros(count),
-        sign * np.array(limits),
+        Inequalities(sign, sign * np.array(limits), np.ones(count, np.bool_)),
         np.ones(count),
         1.0,
         np.ones(1 + count),
-        sign,
-        np.ones(count, np.bool_),
     )
 
 

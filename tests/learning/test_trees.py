@@ -17,7 +17,7 @@ from outlay.core.transitions import LEARN, SELECT, Transitions
 from outlay.learning import trees, trees_usual
 from outlay.learning.boosting import MOST_CODES, BinnedTable, BoostingRows, BoostingSettings, boost, capped
 from outlay.learning.checkpoint import TrainingKey
-from outlay.learning.heads import coordinates
+from outlay.learning.heads import critic_coordinates
 from small_logs import campaign, effects, exact_q, log_of, q_of, random_cmdp, transitions
 
 SMALL = BoostingSettings(leaves=6, rate=0.3, prior=5.0, rounds=20, patience=8)
@@ -28,7 +28,7 @@ def quiet(_: float, __: str) -> None:
 
 
 def training(data: Transitions, seed: int = 0) -> trees.TreesTraining:
-    coords = coordinates(data.campaign, np.asarray(data.outcome), steady=data.steady)
+    coords = critic_coordinates(data.campaign, np.asarray(data.outcome), steady=data.steady)
     bound = np.full(len(data.campaign.budgets), 3.0)
     return trees.TreesTraining(data, data.campaign.train, coords, bound, 0, data.rows_of(LEARN), seed)
 

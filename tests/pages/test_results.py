@@ -11,7 +11,6 @@ from outlay.core.campaign import BudgetLimit
 from outlay.core.wording import (
     Interval,
     advised,
-    at_least,
     change,
     decimals,
     ends,
@@ -83,7 +82,7 @@ def test_an_interval_is_told_whole_or_by_its_half() -> None:
 
 def test_amounts_and_a_budget_that_is_enough() -> None:
     assert [money(x) for x in (99.5, 12_361.0, None)] == ["99.50", "12,361", "–"]
-    assert [at_least(x) for x in (0.0123456789, 0.65, 0.0)] == ["0.0123457", "0.65", "0"]
+    assert [advised(x, digits=6, beyond=False) for x in (0.0123456789, 0.65, 0.0)] == ["0.0123457", "0.65", "0"]
 
 
 @pytest.mark.parametrize(("half", "digits"), [(0.021, 3), (0.041, 2), (0.006, 3), (1.4, 1), (40.0, 0)])

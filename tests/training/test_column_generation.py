@@ -20,7 +20,7 @@ from outlay.core.campaign import Campaign
 from outlay.core.progress import silent
 from outlay.core.transitions import LEARN, SELECT, Transitions
 from outlay.learning import multipliers
-from outlay.learning.heads import Coordinates, coordinates
+from outlay.learning.heads import Coordinates, critic_coordinates
 from outlay.learning.tabular import _means, counted_model, respond, table_network
 from outlay.ops.tabular import constrained_optimum
 from outlay.pages import results as findings
@@ -53,7 +53,7 @@ class Counted:
         pair = data.state[rows].astype(np.int64) * data.num_actions + data.action[rows]
         day = _means(pair, data.outcome[rows].astype(np.float64), model.num_states, data.num_actions)
         self.data, self.model = data, replace(model, reward=day[..., 0], cost=day[..., 1:])
-        self.coords: Coordinates = coordinates(data.campaign, np.asarray(data.outcome), steady=True)
+        self.coords: Coordinates = critic_coordinates(data.campaign, np.asarray(data.outcome), steady=True)
         self.numbers: Iterator[int] = count()
 
     def __call__(self, multiplier: NDArray[np.float64]) -> list[CandidatePolicy]:

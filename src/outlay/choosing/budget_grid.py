@@ -1,9 +1,9 @@
 """Mixtures for a grid of budgets, from the least that can be kept to the most that is useful: the curve, solved once.
 
 Each fold solves its own linear program at every budget of the grid, from the measurements on its own select users, with
-the room that a certificate on all users will need; the mixture for a budget is the mean over folds. Between two budgets
-of the grid their mixtures are mixed in proportion. So every mixture of the curve is one of the grid's or lies between
-two, and one look at the certify users bounds them all (`certify.py`).
+the margin that a certificate on all users will need; the mixture for a budget is the mean over folds. Between two
+budgets of the grid their mixtures are mixed in proportion. So every mixture of the curve is one of the grid's or lies
+between two, and one look at the certify users bounds them all (`certify.py`).
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from numpy.typing import NDArray
 
 from outlay.core.campaign import Campaign
 from outlay.core.errors import InfeasibleError
-from outlay.estimators.frontier import Points, room, solve
+from outlay.estimators.frontier import Points
 
 BUDGETS = 51  # of the grid
 ROUNDING = 1e-9  # a smaller weight is none
 HALVINGS = 50  # of the interval that holds the least budget
-REFININGS = 5  # of the room at the largest useful budget, which depends on that budget a little
+REFININGS = 5  # of the margin at the largest useful budget, which depends on that budget a little
 
 Vector = NDArray[np.float64]
 
@@ -39,7 +39,7 @@ class GridProblem:
         alpha: of the look that will certify the whole curve.
         certify_users: users that the look will rest on, of all folds.
         folds: how many.
-        further: `[L, m]` how much more the estimate that assumes less errs (`candidates.further_errors`).
+        further: `[L, m]` how much more the estimate that assumes less errs (`estimates.further_errors`).
     """
 
     points: Points
@@ -52,10 +52,10 @@ class GridProblem:
     further: Vector | float = 0.0
 
     def solve(self, budget: float) -> tuple[Vector, float] | None:
-        """Return weights `[L]` for a budget and the room they leave, or None where no mixture keeps the limits."""
+        """Return weights `[L]` for a budget and their margin below it, or None where no mixture keeps the limits."""
         campaign = self.campaign.with_money_limit(budget)
-        margin = self._room(campaign)
-        solution = solve(self.points, self.aim, campaign, self.scale, margin)
+        margin = self._margin(campaign)
+        solution = self.points.solve(self.aim, campaign, self.scale, margin)
         weights = np.where(solution.weights > ROUNDING, solution.weights, 0)
         weights /= weights.sum()
         return (weights, float(weights @ margin[:, campaign.money])) if solution.feasible else None
@@ -77,7 +77,7 @@ class GridProblem:
 
     @cached_property
     def most(self) -> float:
-        """What is spent, room included, where money is unlimited.
+        """What is spent, the margin included, where money is unlimited.
 
         Raises:
             InfeasibleError: if the other limits cannot be kept however much is spent.
@@ -95,13 +95,12 @@ class GridProblem:
         budget = spend = float(self.points.shown(weights, campaign)[0][1 + place])
         decisions = float(weights @ self.points.value[:, -1]) if campaign.budgets[place].per == "decision" else 1.0
         for _ in range(REFININGS):
-            needed = weights @ self._room(campaign.with_money_limit(budget))
+            needed = weights @ self._margin(campaign.with_money_limit(budget))
             budget = spend + float(needed[place]) / decisions
         return budget
 
-    def _room(self, campaign: Campaign) -> Vector:
-        return room(
-            self.points,
+    def _margin(self, campaign: Campaign) -> Vector:
+        return self.points.margins(
             campaign,
             factor=self._factor,
             certify_users=self.certify_users,
@@ -115,15 +114,15 @@ class GridProblem:
 
 
 def solve_grid(problems: Sequence[GridProblem]) -> tuple[Vector, list[Vector], list[Vector]]:
-    """Return the budgets `[G]`, and for each fold its weights `[G, L]` and the room that they leave `[G]`."""
+    """Return the budgets `[G]`, and for each fold its weights `[G, L]` and their margins `[G]`."""
     least, most = (max(getattr(problem, end) for problem in problems) for end in ("least", "most"))
     budgets = np.unique(np.linspace(least, max(least, most), BUDGETS))
     weights: list[Vector] = []
-    rooms: list[Vector] = []
+    margins: list[Vector] = []
     for problem in problems:
         solved = [problem.solve(float(budget)) for budget in budgets]
         # The least budget lies at the edge of what can be solved.
         kept = [one if one is not None else next(later for later in solved if later is not None) for one in solved]
         weights.append(np.array([solution for solution, _ in kept]))
-        rooms.append(np.array([room for _, room in kept]))
-    return budgets, weights, rooms
+        margins.append(np.array([margin for _, margin in kept]))
+    return budgets, weights, margins

@@ -4,19 +4,20 @@ Learning found them by figures of its own, and choosing by those figures would c
 measured again, on users who taught them nothing, by the fitted evaluation that the certificate will use.
 
 The objective of a candidate is what mixtures maximise. Where states are not counted it includes what follows the log's
-days (`estimators/long_run.py`), and the luck of single measurements is taken out (`choosing/shrinkage.py`). Costs are
-used as measured.
+days (`estimators/long_run.py`), and the luck of single measurements is taken out (`shrunk`). Costs are used as
+measured.
 
 Where states are counted, similar amounts inform each other, which takes a third or more off every standard error. The
 certificate does not rest on that. Policies are measured without it too, and if the two disagree by more than chance
 (Hausman's test), the amounts are not smooth, and the figures without it are used.
 
-Source: Hausman (1978) for the test.
+Source: Hausman (1978) for the tests; calibration on held-out data is Platt's (1999) idea, shrinking it is the normal
+prior's; objectives by a line: ours.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from importlib.metadata import version
@@ -28,26 +29,25 @@ from numpy.typing import NDArray
 from outlay.bundles.decide import Bundle
 from outlay.bundles.in_memory import in_memory
 from outlay.bundles.write import BundleSpec, MemberSpec
-from outlay.choosing.estimates import assuming_less
+from outlay.choosing.estimates import further_errors, interpolated
 from outlay.choosing.looks import next_alpha
 from outlay.choosing.measure import Measure
 from outlay.choosing.reserve import known_reserves, largest_costs
-from outlay.choosing.shrinkage import shrunk
 from outlay.core.arrays import NetworkArrays, ResponseArrays, preferring_network
 from outlay.core.bodies import Trees
 from outlay.core.campaign import Campaign
+from outlay.core.inequalities import Inequalities
 from outlay.core.reasons import Reason, ReasonKind
 from outlay.core.transitions import SELECT, Transitions
 from outlay.estimators.fitted import Fitted
 from outlay.estimators.reach import Reach, largest
 from outlay.estimators.units import chosen_by, coordinates, days_counted, decisions, missing, needed_days
-from outlay.estimators.weaker import further_error
 from outlay.estimators.windowed import counted
 from outlay.ops.intervals import BY_CHANCE, std_error
 
 ROUNDING = 1e-2  # of a standard error: smaller differences are none
 TINY = 1e-12
-SAMPLED = 5  # policies whose errors are compared with those of an estimate that assumes less
+FEWEST = 5  # policies that a line is drawn through
 TRAINED_WITH = ("jax", "equinox", "optax")
 
 Vector = NDArray[np.float64]
@@ -83,6 +83,11 @@ class RunContext:
     def seen(self) -> Transitions:
         """The log with the features that the policies read."""
         return self.data if self.view is None else self.view
+
+    @cached_property
+    def limits(self) -> Vector:
+        """`[m]` in ≤ form."""
+        return Inequalities.of(self.campaign.budgets).limits
 
     @cached_property
     def reserve(self) -> Vector | None:
@@ -152,7 +157,7 @@ class MeasuredPolicy:
         certifying: the same as the certificate will measure it.
         withheld: why it could not be measured, if it could not.
         reach: how far a user may go in influence (`estimators/reach.py`).
-        objective: what mixtures maximise (`units.chosen_by`, `choosing/shrinkage.py`).
+        objective: what mixtures maximise (`units.chosen_by`, `shrunk`).
         objective_influence: `[U]` of each user on it.
         further: `[m]` how much more the estimate that assumes less errs on the costs, as a multiple of the error of
             `certifying` (`further_errors`).
@@ -224,6 +229,40 @@ def with_objectives(measured: Sequence[MeasuredPolicy], context: RunContext) -> 
     return result
 
 
+def shrunk(predicted: Vector, measured: Vector, influence: Vector) -> tuple[Vector, Vector]:
+    """Return the line's values `[L]` and their influences `[U, L]`; the measurements if no rising line fits them.
+
+        measured_l  ≈  a + b · predicted_l        over the policies l of one critic; a, b by least squares
+
+    The best mixture of measured policies is a mixture of lucky ones. The policies of one critic answer neighbouring λ,
+    and its estimates of them are a smooth, concave function of λ, whose size may be wrong while its shape is not. So a
+    line of these estimates replaces the measurements, as long as no policy is off that line by more than chance.
+    Between critics, and beside constant actions, a and b carry what was measured.
+
+    In a small log b may be anything. If it comes out negative, the policy that spends nothing would look best. Then b
+    is shrunk towards 1, the critic's own slope: w b + (1 − w) with w = 1 / (1 + se(b)²), a prior of 1 ± 1.
+
+    Args:
+        predicted: `[L]` the critic's estimates of the reward of each of its policies, in the unit of `measured`.
+        measured: `[L]` on users who taught it nothing.
+        influence: `[U, L]` of each user on that.
+    """
+    if len(predicted) < FEWEST or np.ptp(predicted) <= 1e-9 * np.abs(predicted).max():
+        return measured, influence
+    centred = predicted - predicted.mean()
+    weights = centred / (centred @ centred)  # of the measurements in the slope
+    slope = float(weights @ measured)
+    values = measured.mean() + slope * centred
+    carried = influence.mean(axis=1, keepdims=True) + np.outer(influence @ weights, centred)
+    off, noise = np.abs(values - measured), std_error(carried - influence)
+    fits = (off <= BY_CHANCE * noise + 1e-9 * np.abs(measured)).all()
+    if slope <= 0:
+        weight = 1 / (1 + float(std_error(influence @ weights)) ** 2)
+        slope = weight * slope + (1 - weight)
+        values = measured.mean() + slope * centred
+    return (values, carried) if slope > 0 and fits else (measured, influence)
+
+
 def measure_further(
     context: RunContext,
     candidates: Sequence[CandidatePolicy],
@@ -256,50 +295,10 @@ def measure_further(
     return result, wider.served
 
 
-def further_errors(
-    at: Measure, actions: Callable[[int], NDArray[np.int64]], fits: Sequence[Fitted], campaign: Campaign
-) -> Vector:
-    """`[k, m]` how much more an estimate that assumes less errs on the costs of policies, relative to their own errors.
-
-    It takes time, and is alike for policies that cost alike: a few of them, from the cheapest to the dearest, are
-    estimated, and what the others have lies between.
-
-    Args:
-        at: what measured the k policies.
-        actions: of each, by its number.
-        fits: what each was measured at.
-        campaign: budgets.
-    """
-    cost = np.array([coordinates(fitted, campaign)[0][1:] for fitted in fits])
-    known = np.flatnonzero(np.isfinite(cost).all(axis=1))
-    ratios = np.zeros_like(cost)
-    if not len(known) or not campaign.log.known_assignment:  # nothing will be certified
-        return ratios
-    by_cost = known[np.argsort(cost[known, campaign.money], kind="stable")]
-    sample = by_cost[np.unique(np.linspace(0, len(by_cost) - 1, SAMPLED).astype(int))]
-    propensity, days, found = at.propensity(), needed_days(campaign), []
-    for i in sample.tolist():
-        second = assuming_less(at, actions(i), fits[i], propensity, days) or fits[i]
-        own, its = (std_error(coordinates(each, campaign)[1][:, 1:]) for each in (fits[i], second))
-        found.append(np.divide(further_error(own, its), own, out=np.full(len(own), np.nan), where=own > 0))
-    for j, each in enumerate(np.array(found).T):
-        ratios[:, j] = _interpolated(cost[:, j], cost[sample, j], each)
-    return ratios
-
-
 def _between(earlier: Sequence[MeasuredPolicy], cost: Vector) -> Vector:
     """`[m]` of `further_errors` for a policy of these costs `[m]`, from those that were measured earlier."""
     theirs, further = (np.array(each) for each in zip(*((k.coordinates[1:], k.further) for k in earlier), strict=True))
-    return np.array([_interpolated(cost[j : j + 1], theirs[:, j], further[:, j])[0] for j in range(len(cost))])
-
-
-def _interpolated(at: Vector, x: Vector, y: Vector) -> Vector:
-    """`[k]` y at other places than x, linear between them and level beyond; 0 where nothing is known."""
-    known = np.isfinite(x) & np.isfinite(y)
-    if not known.any():
-        return np.zeros(len(at))
-    order = np.argsort(x[known], kind="stable")
-    return np.where(np.isfinite(at), np.interp(at, x[known][order], y[known][order]), 0.0)
+    return np.array([interpolated(cost[j : j + 1], theirs[:, j], further[:, j])[0] for j in range(len(cost))])
 
 
 def constant_actions(context: RunContext, measure: Measure) -> list[MeasuredPolicy]:
@@ -437,7 +436,5 @@ def _measurement(member: CandidatePolicy | MeasuredPolicy, campaign: Campaign) -
 
 def shown(measured: MeasuredPolicy, campaign: Campaign) -> Vector:
     """Return `[1+m]` reward and costs as tables show them."""
-    signs = np.array([b.sign for b in campaign.budgets])
-    limits = np.array([b.sign * b.limit for b in campaign.budgets])
-    excess = (measured.coordinates[1:] - limits) / measured.decisions
-    return np.append(measured.coordinates[0], signs * (limits + excess))
+    costs = Inequalities.of(campaign.budgets).shown(measured.coordinates[1:], measured.decisions)
+    return np.append(measured.coordinates[0], costs)

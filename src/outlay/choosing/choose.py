@@ -21,12 +21,14 @@ from outlay.choosing.candidates import CandidatePolicy, MeasuredPolicy, RunConte
 from outlay.choosing.measure import Measure
 from outlay.core.campaign import Campaign
 from outlay.core.errors import InfeasibleError
+from outlay.core.inequalities import Inequalities
 from outlay.core.reasons import ReasonKind
 from outlay.core.transitions import SELECT
+from outlay.core.wording import four
 from outlay.estimators.certificate import margins
 from outlay.estimators.units import coordinates, decisions
 from outlay.ops.intervals import Spread, quantile, std_error
-from outlay.ops.mixture_lp import FEASIBLE, solve_mixture
+from outlay.ops.mixture_lp import FEASIBLE, MixtureSolution, solve_mixture
 
 REFININGS, NEAR = 8, 1e-3  # of the margin of a mixture, which depends on its weights a little
 NOISE = 1.0  # standard errors by which constant actions, or another learner, have to be better
@@ -143,10 +145,9 @@ def choose_among(
     Raises:
         InfeasibleError: as `choose` does.
     """
-    limits = np.array([b.sign * b.limit for b in context.campaign.budgets])
     first = measured[:count]
     if weights is not None:  # no cost is raised, and nothing has to be known of them
-        return _selection(first, weights, np.zeros((count, len(limits))), measured, measure)
+        return _selection(first, weights, np.zeros((count, len(context.campaign.budgets))), measured, measure)
     by_learner = _by_learner(first, context, alone, together)
     learned = _preferred(by_learner)
     if learned is None:
@@ -159,16 +160,15 @@ def choose_among(
     if solved is not None:
         selection = _selection(solved.pool, solved.weights, solved.margin, measured, measure)
         return replace(selection, learner_results=results)
-    # No room for the whole margin: as much of it as they allow, which may still get a certificate.
+    # They do not allow the whole margin: as much of it as they allow, which may still get a certificate.
     pool = [each for each in every if each.withheld is None]
-    if pool and not alone and solve_mixture(to_solve(pool), limits, context.scale).feasible:
+    if pool and not alone and solve(pool, context).feasible:
         margin = margins_of(pool, context)
-        raised = to_solve(pool) + np.column_stack([np.zeros(len(pool)), margin])
-        return _selection(pool, solve_mixture(raised, limits, context.scale).weights, margin, measured, measure)
-    raise _infeasible(every, pool, limits, context.campaign)
+        return _selection(pool, solve(pool, context, margin).weights, margin, measured, measure)
+    raise _infeasible(every, pool, context.campaign)
 
 
-def room(context: RunContext) -> Vector:
+def margin_of_constants(context: RunContext) -> Vector:
     """Return `[m]` by how much limits are to be lowered for the best mixture of constant actions, in their own units.
 
     It is 0 where no such mixture keeps the limits. A mixture near the limits needs about as much, whatever its policies
@@ -183,23 +183,26 @@ def room(context: RunContext) -> Vector:
     return lower
 
 
-def to_solve(pool: Sequence[MeasuredPolicy]) -> Vector:
-    """Return `[k, 1+m]` what mixtures maximise, and budgets in ≤ form."""
+def solve(pool: Sequence[MeasuredPolicy], context: RunContext, margin: Vector | float = 0.0) -> MixtureSolution:
+    """Return the mixture of the largest objective under the limits, with all costs raised by the margins `[k, m]`."""
+    return solve_mixture(_to_solve(pool), context.limits, context.scale, margin=margin)
+
+
+def _to_solve(pool: Sequence[MeasuredPolicy]) -> Vector:
+    """`[k, 1+m]` what mixtures maximise, and budgets in ≤ form."""
     return np.array([[each.objective, *each.coordinates[1:]] for each in pool])
 
 
 def _solved(pool: list[MeasuredPolicy], margin: Vector, context: RunContext) -> Vector | None:
     """The best weights with all costs raised by the margins `[k, m]`; None if no mixture keeps the limits."""
-    raised = to_solve(pool) + np.column_stack([np.zeros(len(pool)), margin])
-    limits = np.array([b.sign * b.limit for b in context.campaign.budgets])
-    solution = solve_mixture(raised, limits, context.scale)
+    solution = solve(pool, context, margin)
     return solution.weights if solution.feasible else None
 
 
 def _best_keeping(pool: list[MeasuredPolicy], margin: Vector, context: RunContext) -> Vector | None:
     """All weight on the best policy that keeps the limits with its margins `[k, m]`; None if none does."""
-    values, limits = to_solve(pool), np.array([b.sign * b.limit for b in context.campaign.budgets])
-    keeps = ((values[:, 1:] + margin - limits) / context.scale <= FEASIBLE).all(axis=1)
+    values = _to_solve(pool)
+    keeps = ((values[:, 1:] + margin - context.limits) / context.scale <= FEASIBLE).all(axis=1)
     return np.eye(len(pool))[np.where(keeps, values[:, 0], -np.inf).argmax()] if keeps.any() else None
 
 
@@ -351,9 +354,7 @@ def _selection(
     return Selection(members, share, share @ margin[weights > 0], tuple(measured), measure, share[None])
 
 
-def _infeasible(
-    measured: list[MeasuredPolicy], pool: list[MeasuredPolicy], limits: Vector, campaign: Campaign
-) -> InfeasibleError:
+def _infeasible(measured: list[MeasuredPolicy], pool: list[MeasuredPolicy], campaign: Campaign) -> InfeasibleError:
     if not pool:
         return InfeasibleError(
             f"none of the candidates can be measured on the select users: {_why_not(measured)}.",
@@ -361,13 +362,14 @@ def _infeasible(
             way_out="Use a longer or larger log, a shorter campaign.horizon_days if a limit is per user, or leave "
             "out actions that were hardly ever given (log.actions).",
         )
-    costs = np.array([limits + (each.coordinates[1:] - limits) / each.decisions for each in pool])
+    form = Inequalities.of(campaign.budgets)
+    costs = form.signs * np.array([form.shown(each.coordinates[1:], each.decisions) for each in pool])
     least, place = costs.min(axis=0), costs.argmin(axis=0)
     absent = [each for each in measured if each.withheld]
-    alone = [j for j in range(len(limits)) if least[j] > limits[j]] or range(len(limits))
+    alone = np.flatnonzero(least > form.limits).tolist() or range(len(least))
     words = "; ".join(
         f"{b.name}: the limit is {b.words}, and the {'least' if b.sign > 0 else 'most'} that was measured is "
-        f"{round(b.sign * least[j], 9) + 0:.4g} (by {pool[place[j]].policy.name})"
+        f"{four(round(b.sign * least[j], 9) + 0)} (by {pool[place[j]].policy.name})"
         for j, b in enumerate(campaign.budgets)
         if j in alone
     )

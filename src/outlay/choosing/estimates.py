@@ -6,7 +6,7 @@ those means are relied on only if `windowed.py` finds no fault.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -16,21 +16,24 @@ from outlay.choosing.estimators import ESTIMATORS, Question
 from outlay.choosing.evaluated_policy import EvaluatedPolicy
 from outlay.choosing.measure import Measure, Part
 from outlay.core.campaign import Campaign
-from outlay.core.estimate import Estimate
+from outlay.core.estimate import Estimate, Target
 from outlay.core.reasons import Reason, ReasonKind
-from outlay.core.target import Target
 from outlay.estimators import fitted
+from outlay.estimators.fitted import Fitted
 from outlay.estimators.importance import few_users, mean_ratio, off_one, row_ratios
 from outlay.estimators.joint import Joint, combine
 from outlay.estimators.path_bias import PathBias, corrected
 from outlay.estimators.sequential import FEWEST, HARDLY_ANY
-from outlay.estimators.units import counts_decisions, displayed, estimates
-from outlay.estimators.weaker import hull
-from outlay.estimators.windowed import room
+from outlay.estimators.units import coordinates, counts_decisions, displayed, estimates, needed_days
+from outlay.estimators.weaker import further_error, hull
+from outlay.estimators.windowed import beyond_window
+from outlay.ops.intervals import std_error
 
 EXTRAPOLATED = 0.6  # share of the users' weight whose values may be extrapolated beyond what the log shows
+SAMPLED = 5  # policies whose errors are compared with those of an estimate that assumes less
 
 Cautions = Sequence[Reason | None]
+Vector = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -151,7 +154,7 @@ def estimate_policy(
     if isinstance(whole, fitted.Fitted):
         if measure.window is not None:
             least, most = panel.outcome.min(axis=0), panel.outcome.max(axis=0)
-            reason = room(whole.daily, least, most, measure.window, panel.discount)
+            reason = beyond_window(whole.daily, least, most, measure.window, panel.discount)
             for name, joint in joints.items():
                 cautions[name] = [
                     caution or (reason if Target.parse(target).kind == "discounted" else None)
@@ -257,3 +260,43 @@ def unseen(joint: Joint, names: Sequence[str], varies: NDArray[np.bool_]) -> lis
         Reason(ReasonKind.UNVARYING) if error == 0 and why is None and Target.parse(target).name in happens else None
         for target, error, why in known
     ]
+
+
+def further_errors(
+    at: Measure, actions: Callable[[int], NDArray[np.int64]], fits: Sequence[Fitted], campaign: Campaign
+) -> Vector:
+    """`[k, m]` how much more an estimate that assumes less errs on the costs of policies, relative to their own errors.
+
+    It takes time, and is alike for policies that cost alike: a few of them, from the cheapest to the dearest, are
+    estimated, and what the others have lies between.
+
+    Args:
+        at: what measured the k policies.
+        actions: of each, by its number.
+        fits: what each was measured at.
+        campaign: budgets.
+    """
+    cost = np.array([coordinates(fitted, campaign)[0][1:] for fitted in fits])
+    known = np.flatnonzero(np.isfinite(cost).all(axis=1))
+    ratios = np.zeros_like(cost)
+    if not len(known) or not campaign.log.known_assignment:  # nothing will be certified
+        return ratios
+    by_cost = known[np.argsort(cost[known, campaign.money], kind="stable")]
+    sample = by_cost[np.unique(np.linspace(0, len(by_cost) - 1, SAMPLED).astype(int))]
+    propensity, days, found = at.propensity(), needed_days(campaign), []
+    for i in sample.tolist():
+        second = assuming_less(at, actions(i), fits[i], propensity, days) or fits[i]
+        own, its = (std_error(coordinates(each, campaign)[1][:, 1:]) for each in (fits[i], second))
+        found.append(np.divide(further_error(own, its), own, out=np.full(len(own), np.nan), where=own > 0))
+    for j, each in enumerate(np.array(found).T):
+        ratios[:, j] = interpolated(cost[:, j], cost[sample, j], each)
+    return ratios
+
+
+def interpolated(at: Vector, x: Vector, y: Vector) -> Vector:
+    """Return `[k]` y at other places than x, linear between them and level beyond; 0 where nothing is known."""
+    known = np.isfinite(x) & np.isfinite(y)
+    if not known.any():
+        return np.zeros(len(at))
+    order = np.argsort(x[known], kind="stable")
+    return np.where(np.isfinite(at), np.interp(at, x[known][order], y[known][order]), 0.0)

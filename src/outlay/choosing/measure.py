@@ -17,9 +17,9 @@ from numpy.typing import NDArray
 
 from outlay.bundles.decide import Bundle
 from outlay.choosing.reserve import stated_reserves
+from outlay.core.estimate import Target
 from outlay.core.looking_back import LagFields, looking_back
 from outlay.core.machine import processors
-from outlay.core.target import Target
 from outlay.core.transitions import Transitions
 from outlay.estimators import path_bias, reach
 from outlay.estimators.basis import Basis, CountedBasis, FeatureBasis, SmoothBasis

@@ -28,7 +28,8 @@ from outlay.estimators.doubly_robust import Robust
 from outlay.estimators.fitted import Fitted
 from outlay.estimators.joint import Everyone, J, Joint, UserFold, pool
 from outlay.estimators.marginalised import Marginal
-from outlay.ops.coupling import coupled
+
+ROUNDING = 1e-12  # a shorter piece of a line is none
 
 Array = NDArray[np.float64]
 Users = NDArray[np.bool_]
@@ -255,3 +256,23 @@ class _CrossFitted:
             here = self.fold[rows] == k
             found[here] = model.probability(rows[here])
         return found
+
+
+def coupled(distributions: Sequence[Array]) -> tuple[list[list[int]], Array]:
+    """Several distributions as one over tuples, with as few tuples as needed: `[J, K]` of options, and weights `[J]`.
+
+        Σ over tuples with places[j, k] = i of weights[j]  =  α_k[i]          for each distribution k and each option i
+
+    A line of length 1 is cut where the cumulative weights of any distribution end: each piece is a tuple. So there are
+    at most 1 + Σ (options − 1) of them (the north-west corner rule).
+
+    Args:
+        distributions: K, each of positive weights that sum to 1.
+    """
+    ends = [np.append(np.cumsum(alpha)[:-1], 1.0) for alpha in distributions]
+    cuts = np.unique(np.concatenate(ends))
+    cuts = cuts[np.append(np.diff(cuts) > ROUNDING, True)]
+    starts = np.concatenate([[0.0], cuts[:-1]])
+    middle = (starts + cuts) / 2
+    places = np.stack([np.searchsorted(each, middle) for each in ends], axis=1)
+    return places.tolist(), cuts - starts

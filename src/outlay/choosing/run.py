@@ -9,6 +9,7 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
+from outlay.bundles.manifest import unseal
 from outlay.core.campaign import Campaign
 from outlay.core.errors import FolderError
 from outlay.core.files import read_manifest
@@ -127,6 +128,15 @@ class Run:
     def bundle(self) -> Path:
         """The bundle's folder."""
         return self.folder / "bundle"
+
+    @cached_property
+    def identity(self) -> str:
+        """What a look at what it serves is counted as: the id of its bundle.
+
+        Raises:
+            BundleError: if that is missing or damaged.
+        """
+        return unseal(self.bundle).id
 
     @property
     def fold_weights(self) -> list[list[float]]:

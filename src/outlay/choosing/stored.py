@@ -50,7 +50,6 @@ PARTS = (
     "value",
     "budgets",
     "weights",
-    "room",
     "aim",
     "shares",
     "scale",
@@ -76,7 +75,7 @@ class StoredFrontier:
         budgets: `[G]` of the money budget, ascending; empty where that is a floor, or no mixture keeps the others.
         weights: `[G + 1, P]` of the mixture for each, and last of the mixture that the run serves; every fold has the
             same share in all of them.
-        room: `[G + 1]` by which the money budget's coordinate was raised when choosing.
+        margin: `[G + 1]` by which the money budget's coordinate was raised when choosing.
         aim: `[G + 1]` the objective that mixtures were chosen by (`units.chosen_by`), per unit of time.
         points: measurements of the G + 1 mixtures on *select* users.
         old: the same of the log's policy.
@@ -98,7 +97,7 @@ class StoredFrontier:
     value: Vector
     budgets: Vector
     weights: Vector
-    room: Vector
+    margin: Vector
     aim: Vector
     points: Points
     old: Points
@@ -137,6 +136,7 @@ class StoredFrontier:
                 points=Points(**grid, users=int(manifest["users"]), clusters=manifest.get("clusters")),
                 old=Points(**old, users=int(manifest["users"]), clusters=manifest.get("clusters")),
                 **{name: part[name] for name in PARTS},
+                margin=part["room"],
                 allowances=read(manifest["allowances"]),
                 manifest={name: manifest[name] for name in MANIFEST},
             )
@@ -258,7 +258,7 @@ class FoldPolicies:
 
     @property
     def problem(self) -> GridProblem:
-        """The linear program for any budget, with room for the look that will certify the whole curve."""
+        """The linear program for any budget, with a margin for the look that will certify the whole curve."""
         context, data = self.context, self.context.data
         return GridProblem(
             self.points,
@@ -283,10 +283,11 @@ def write_frontier(folder: Path, folds: Sequence[FoldPolicies], check: str) -> N
     context = folds[0].context
     campaign, data = context.campaign, context.data
     shares = fold_shares([fold.context.data for fold in folds])
-    budgets, weights, rooms, no_curve = _grid([fold.problem for fold in folds])
+    budgets, weights, margins, no_curve = _grid([fold.problem for fold in folds])
     # The mixture that the run serves comes last.
     weights = [np.vstack([w, fold.own]) for w, fold in zip(weights, folds, strict=True)]
-    rooms = [np.append(room, fold.chosen.margin[campaign.money]) for room, fold in zip(rooms, folds, strict=True)]
+    own = [fold.chosen.margin[campaign.money] for fold in folds]
+    margin = sum(share * np.append(m, last) for share, m, last in zip(shares, margins, own, strict=True))
     log = pooled([Points.of([fold.old], campaign) for fold in folds], shares)
     mixtures = pooled([fold.points.mixed(w) for fold, w in zip(folds, weights, strict=True)], shares)
     every = [kept.policy for fold in folds for kept in fold.measured]
@@ -306,9 +307,9 @@ def write_frontier(folder: Path, folds: Sequence[FoldPolicies], check: str) -> N
             budgets=budgets,
             shares=shares,
             weights=np.hstack([share * w for share, w in zip(shares, weights, strict=True)]),
-            room=np.asarray(sum(share * room for share, room in zip(shares, rooms, strict=True))),
             aim=np.asarray(sum(share * w @ fold.aim for share, w, fold in zip(shares, weights, folds, strict=True))),
             scale=context.scale,
+            room=np.asarray(margin),  # its name in files
             **{f"grid_{name}": getattr(mixtures, name) for name in POINTS},
             **{f"old_{name}": getattr(log, name) for name in POINTS},
         )

@@ -22,8 +22,8 @@ from outlay.bundles.decide import Bundle
 from outlay.choosing.measure import CHUNK_ROWS, Measure
 from outlay.comparing.true_values import Acts, TrueValues
 from outlay.core.campaign import Campaign
+from outlay.core.estimate import Target
 from outlay.core.looking_back import LagFields
-from outlay.core.target import Target
 from outlay.core.transitions import CERTIFY, SELECT, Transitions
 from outlay.estimators.fitted import Fitted
 from outlay.estimators.joint import combine

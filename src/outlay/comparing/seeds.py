@@ -28,11 +28,11 @@ from outlay.comparing.equal_spend import MethodEvaluator, MethodValues, Score, d
 from outlay.comparing.results import CAPTURED, CONTROLS, ORIGINAL, MethodRow, SeedMean, StoredCount
 from outlay.comparing.true_values import true_values
 from outlay.core.campaign import Campaign
+from outlay.core.estimate import Target
 from outlay.core.files import kind_of, new_folder, write_manifest
 from outlay.core.parallel import in_processes
 from outlay.core.progress import Progress, silent, within
 from outlay.core.reasons import Reason
-from outlay.core.target import Target
 from outlay.core.transitions import CERTIFY, Transitions
 from outlay.estimators.clusters import Clusters
 from outlay.estimators.fitted import Fitted

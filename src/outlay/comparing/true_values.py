@@ -36,11 +36,11 @@ from numpy.typing import NDArray
 from outlay.comparing.results import CAPTURED
 from outlay.core.campaign import Campaign
 from outlay.core.cmdp import TabularCMDP
+from outlay.core.estimate import Target
 from outlay.core.files import kind_of, read_manifest
 from outlay.core.history import PastRows
 from outlay.core.looking_back import LagFields
 from outlay.core.progress import Progress, silent
-from outlay.core.target import Target
 from outlay.core.transitions import Transitions
 from outlay.ops.intervals import std_error
 from outlay.ops.tabular import action_values, measure, totals

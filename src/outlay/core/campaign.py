@@ -19,6 +19,7 @@ from pydantic import Field, field_validator, model_validator
 from outlay.core.addresses import absolute, mistake
 from outlay.core.errors import CampaignError, nearest
 from outlay.core.settings import Section, Settings, impossible
+from outlay.core.wording import plain
 
 Positive = Annotated[int, Field(gt=0)]
 Delay = Annotated[int, Field(ge=0, le=3650)]
@@ -197,7 +198,7 @@ class Budget(Section):
     @property
     def words(self) -> str:
         """The limit in words: `at most 1.2 per decision`."""
-        return f"{'at most' if self.sign > 0 else 'at least'} {self.limit:g} per {self.per}"
+        return f"{'at most' if self.sign > 0 else 'at least'} {plain(self.limit)} per {self.per}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -418,11 +419,11 @@ class Campaign(Settings):
         content["train"] = {**content["train"], **given}
         return self.parse(content, self.path)
 
-    def lowered(self, room: Iterable[float]) -> Campaign:
-        """The same campaign with limits that leave so much room `[m]`: lower ceilings, higher floors."""
+    def lowered(self, margin: Iterable[float]) -> Campaign:
+        """The same campaign with limits that leave such a margin `[m]`: lower ceilings, higher floors."""
         changed = tuple(
             b.model_copy(update={"at_most" if b.sign > 0 else "at_least": b.limit - b.sign * float(less)})
-            for b, less in zip(self.budgets, room, strict=True)
+            for b, less in zip(self.budgets, margin, strict=True)
         )
         return self.model_copy(update={"budgets": changed})
 

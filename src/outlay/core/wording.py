@@ -55,6 +55,11 @@ def plain(value: float) -> str:
     return f"{value:,.12g}".replace("-", "−")
 
 
+def four(value: float) -> str:
+    """A figure beside a limit, which three digits might round onto it: four significant digits, `2.0135` → `2.013`."""
+    return plain(float(f"{value:.4g}"))
+
+
 def decimals(intervals: Iterable[HasInterval | None]) -> int:
     """Digits after the point for a column: as its narrowest interval needs, else three significant digits."""
     known = [i for i in intervals if i is not None and i.value is not None and math.isfinite(i.value)]
@@ -123,20 +128,16 @@ def exact(share: float, digits: int = 4) -> str:
     return f"{next((text for text in texts if text != '100'), '100')}%"
 
 
-def advised(value: float, sign: int = 1) -> str:
-    """A limit to advise: the next number of four digits above the value, or below it for a floor (sign −1)."""
+def advised(value: float, sign: int = 1, *, digits: int = 4, beyond: bool = True) -> str:
+    """A limit to advise: the next number of so many digits above the value, or below it for a floor (sign −1).
+
+    Where not `beyond`, a value of no more digits is advised itself; rounded the other way it could not be kept.
+    """
     if value == 0:
         return "0"
-    size = 10.0 ** (math.floor(math.log10(abs(value))) - 3)
-    return f"{sign * (math.floor(sign * value / size) + 1) * size:.6g}"
-
-
-def at_least(value: float) -> str:
-    """A budget to ask for, six digits rounded up: the least one, rounded down, could not be kept."""
-    if value <= 0:
-        return "0"
-    size = 10.0 ** (math.floor(math.log10(value)) - 5)
-    return f"{math.ceil(value / size - 1e-6) * size:.6g}"
+    size = 10.0 ** (math.floor(math.log10(abs(value))) - digits + 1)
+    steps = sign * value / size
+    return f"{sign * (math.floor(steps) + 1 if beyond else math.ceil(steps - 1e-6)) * size:.6g}"
 
 
 def short(count: float) -> str:

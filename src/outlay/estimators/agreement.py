@@ -27,7 +27,7 @@ Source: Hausman (1978) for the comparison of an estimator with one that assumes 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
@@ -119,24 +119,12 @@ def agree(
         old: by estimator, the fitted evaluation (`fqe`) among them: the log's own policy, where days differ.
     """
     differences: list[EstimatorDifference] = []
-    own = fitted.std_error
     for name, (joint, cautions) in others.items():
-        relied = {t for t, caution in zip(joint.targets, cautions, strict=True) if caution is None}
         difference = joint.minus(fitted)
         if old is not None and name in old:
             difference = _less_days(difference, fitted, old[name], old["fqe"])
-        errors = difference.std_error
-        for t, target in enumerate(difference.targets):
-            if target not in relied or difference.withheld[t] is not None or counts_decisions(target):
-                continue
-            value, error = float(difference.value[t]), float(errors[t])
-            at = fitted.column(target)
-            negligible = NEGLIGIBLE * abs(float(fitted.value[at]))
-            same = error <= SAME * own[at] and abs(value) <= negligible  # by other sums
-            if same or not np.isfinite(error):  # of one user alone
-                continue
-            tolerance = student(BY_CHANCE, fitted.freedom) * error + negligible
-            differences.append(EstimatorDifference(name, target, value, error, tolerance))
+        relied = {t for t, caution in zip(joint.targets, cautions, strict=True) if caution is None}
+        differences += _differences(name, difference, fitted, relied)
     if steps is not None:
         by_steps = _by_steps(fitted, steps)
         vague = _vague(fitted, steps, by_steps)
@@ -149,6 +137,11 @@ def agree(
     if not beyond:
         less = sum(d.estimator in assume_less for d in differences)
         return Agreement(Reason(ReasonKind.AGREES, {"count": len(differences), "less": less}), tuple(differences))
+    return Agreement(_contradicted(fitted, beyond, len(differences)), tuple(differences))
+
+
+def _contradicted(fitted: Joint, beyond: Sequence[EstimatorDifference], count: int) -> Reason:
+    """The worst of the differences that are beyond their tolerance, of so many."""
     worst = max(beyond, key=lambda d: abs(d.difference) / max(d.tolerance, 1e-300))
     its = float(fitted.value[fitted.column(worst.target)])
     figures: dict[str, str | int | float | Reason] = {
@@ -158,9 +151,25 @@ def agree(
         "fitted": its,
         "errors": abs(worst.difference) / max(worst.std_error, 1e-300),
         "beyond": len(beyond),
-        "count": len(differences),
+        "count": count,
     }
-    return Agreement(Reason(ReasonKind.CONTRADICTED, figures), tuple(differences))
+    return Reason(ReasonKind.CONTRADICTED, figures)
+
+
+def _differences(name: str, difference: Joint, fitted: Joint, relied: Set[str]) -> Iterator[EstimatorDifference]:
+    """Yield the differences of an estimator from the fitted evaluation, of what it can be relied on."""
+    errors, own = difference.std_error, fitted.std_error
+    for t, target in enumerate(difference.targets):
+        if target not in relied or difference.withheld[t] is not None or counts_decisions(target):
+            continue
+        value, error = float(difference.value[t]), float(errors[t])
+        at = fitted.column(target)
+        negligible = NEGLIGIBLE * abs(float(fitted.value[at]))
+        same = error <= SAME * own[at] and abs(value) <= negligible  # by other sums
+        if same or not np.isfinite(error):  # of one user alone
+            continue
+        tolerance = student(BY_CHANCE, fitted.freedom) * error + negligible
+        yield EstimatorDifference(name, target, value, error, tolerance)
 
 
 def _less_days(difference: Joint, fitted: Joint, old: Joint, old_fitted: Joint) -> Joint:

@@ -16,9 +16,8 @@ from typing import Protocol
 
 import numpy as np
 
-from outlay.core.estimate import Estimate
+from outlay.core.estimate import Estimate, Target
 from outlay.core.reasons import Reason
-from outlay.core.target import Target
 from outlay.estimators.certificate import Bounds, BudgetBound
 
 Interval = tuple[float, float, float]

@@ -17,8 +17,7 @@ Source: sup-t bands as in `ops/intervals.py`; that they carry over to mixtures i
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -28,10 +27,11 @@ from outlay.core.campaign import Campaign
 from outlay.core.estimate import Estimate
 from outlay.core.reasons import Reason, ReasonKind
 from outlay.estimators.allowances import Allowances, allow, allow_bounds
-from outlay.estimators.certificate import LIKELY, Bounds, Certificate, issue
+from outlay.estimators.certificate import LIKELY, Bounds, Certificate, CostBounds, issue
 from outlay.estimators.frontier import Points
 from outlay.estimators.units import objective
 from outlay.estimators.weaker import above_second
+from outlay.estimators.windowed import claimed
 from outlay.ops.intervals import Spread, critical_value, interval, quantile
 
 Array = NDArray[np.float64]
@@ -62,89 +62,85 @@ class Family(NamedTuple):
         return cls(points, points.only(policies).factor(campaign, alpha), critical_value(_gains(points)[1], alpha))
 
 
+class MixtureFigures(NamedTuple):
+    """What L policies or mixtures were measured at on *certify* users.
+
+    Attributes:
+        points: these, then the old policy.
+        second: the same by an estimate that assumes less; None where there is none.
+        withheld: `[L]` why one could not be measured or is not believed, or None.
+        doubts: `[L]` why a bound of its gain is not to be relied on, or None; empty: of none.
+        unbelieved: `[m]` rows of the log above the stated largest cost of each budget; empty: none.
+    """
+
+    points: Points
+    second: Points | None
+    withheld: tuple[Reason | None, ...]
+    doubts: tuple[Reason | None, ...] = ()
+    unbelieved: tuple[int, ...] = ()
+
+
+class About(NamedTuple):
+    """What was found of the users and the state, whatever the policy.
+
+    Attributes:
+        against: what stands against a certificate of any of them.
+        window: days of a user that figures are means over, each weighing the same; None: all, discounted.
+        allowances: what widens every bound (`allowances.py`).
+    """
+
+    against: tuple[Reason, ...] = ()
+    window: int | None = None
+    allowances: Allowances = {}  # noqa: RUF012  of a named tuple, and a mapping that nobody writes to
+
+
 @dataclass(frozen=True)
 class Band:
     """The bounds of L policies, at one confidence.
 
     Attributes:
-        points: the L policies, then the old policy, measured on *certify* users.
-        withheld: `[L]` why a policy could not be measured or is not believed, or None.
-        against: what stands against a certificate of any of them.
+        figures: what they were measured at.
+        about: what was found besides.
         confidence: 1 − α.
-        factor: k of the costs.
-        gain_factor: k' of the gains.
-        window: days of a user that the figures are about, each weighing the same; None: all, discounted, or the horizon
-            of budgets per user.
-        allowances: what widens every bound (`allowances.py`).
-        unbelieved: `[m]` rows of the log above the stated largest cost of each budget; empty: none.
-        doubts: `[L]` why a bound of the gain of a policy is not to be relied on, or None; empty: of none.
-        second: the bounds of the same policies by an estimate that assumes less; None where there is none.
+        own: the factors of the fitted figures.
+        second: those of the estimate that assumes less; None where there is none.
     """
 
-    points: Points
-    withheld: tuple[Reason | None, ...]
-    against: tuple[Reason, ...]
+    figures: MixtureFigures
+    about: About
     confidence: float
-    factor: float
-    gain_factor: float
-    window: int | None = None
-    allowances: Allowances = field(default_factory=dict)
-    unbelieved: tuple[int, ...] = ()
-    doubts: tuple[Reason | None, ...] = ()
-    second: Family | None = None
+    own: Family
+    second: Family | None
 
     @classmethod
-    def of(
-        cls,
-        points: Points,
-        withheld: Sequence[Reason | None],
-        against: Sequence[Reason],
-        campaign: Campaign,
-        *,
-        confidence: float,
-        window: int | None = None,
-        allowances: Allowances | None = None,
-        unbelieved: tuple[int, ...] = (),
-        doubts: Sequence[Reason | None] = (),
-        second: Points | None = None,
-    ) -> Band:
-        """Return the bounds, with their factors computed.
-
-        Args:
-            points: the L policies, then the old policy, measured on *certify* users.
-            withheld: `[L]` why a policy could not be measured, or None.
-            against: what stands against a certificate of any of them.
-            campaign: whose budgets are bounded, at any limits.
-            confidence: 1 − α.
-            window: days of a user that the figures are about.
-            allowances: what widens every bound.
-            unbelieved: `[m]` rows of the log above the stated largest cost of each budget; empty: none.
-            doubts: `[L]` why a bound of the gain of a policy is not to be relied on, or None; empty: of none.
-            second: the same points by an estimate that assumes less.
-        """
-        own = Family.of(points, campaign, confidence)
-        return cls(
-            points=points,
-            withheld=tuple(withheld),
-            against=tuple(against),
-            confidence=confidence,
-            factor=own.factor,
-            gain_factor=own.gain_factor,
-            window=window,
-            allowances=allowances or {},
-            unbelieved=unbelieved,
-            doubts=tuple(doubts),
-            second=None if second is None else Family.of(second, campaign, confidence),
+    def of(cls, figures: MixtureFigures, about: About, campaign: Campaign, confidence: float) -> Band:
+        """Return the bounds, with their factors computed, for the budgets of a campaign at any limits."""
+        first, second = (
+            None if points is None else Family.of(points, campaign, confidence)
+            for points in (figures.points, figures.second)
         )
+        assert first is not None
+        return cls(figures, about, confidence, first, second)
+
+    @property
+    def points(self) -> Points:
+        """The L policies, then the old policy."""
+        return self.figures.points
+
+    @property
+    def factor(self) -> float:
+        """The k of the costs."""
+        return self.own.factor
 
     def __len__(self) -> int:
-        return len(self.withheld)
+        return len(self.figures.withheld)
 
     def certificate(self, weights: Array, campaign: Campaign) -> Certificate:
         """Return the certificate of the mixture `[L]` under this campaign's limits; it costs no further look."""
         z = quantile(LIKELY)  # at which a gain may pass for likely, alone
-        second = None if self.second is None else self.second._replace(gain_factor=z)
-        alone = replace(self, confidence=LIKELY, gain_factor=z, second=second)
+        own, second = (family and family._replace(gain_factor=z) for family in (self.own, self.second))
+        assert own is not None
+        alone = replace(self, confidence=LIKELY, own=own, second=second)
         return issue(
             self._bounded(weights, campaign),
             self._against(np.flatnonzero(weights)),
@@ -158,51 +154,52 @@ class Band:
         """Return the bounds of a mixture, with all that is allowed for."""
         used = np.flatnonzero(weights)
         share, part = weights[used], self.points.only(used)
-        x, _ = part.coordinates(campaign)
-        spread = part.spread(campaign)
-        value, bound = share @ x[:, 1:], share @ (x[:, 1:] + spread.above(self.factor))
+        spread, against = part.spread(campaign), self._against(used)
+        value = share @ part.coordinates(campaign)[0][:, 1:]
+        bound, events = self._costs(used, share, spread, campaign), np.fmin.reduce(spread.events, axis=0)
+        gain, least, most = self._gain(used, share)
+        if doubted := any(map(_doubts, against)):
+            value, gain = value * np.nan, gain * np.nan
+        # Of a shared budget the figures stand, of the log's own level.
+        if unbounded := doubted or any(reason.kind is ReasonKind.SHARED for reason in against):
+            bound, events = bound * np.nan, events * np.nan
+        doubts = self.figures.doubts
+        if unbounded or any(doubts[i] is not None for i in (used if doubts else ())):
+            least, most = np.nan, np.nan
+        costs = CostBounds(value, bound, float(share @ part.value[:, -1]), events, self.figures.unbelieved or 0)
+        window = claimed(campaign, self.about.window)
+        bounds = Bounds.of(costs, (gain, least, most), campaign, self.confidence, window)
+        return allow_bounds(self.about.allowances, bounds)
+
+    def _costs(self, used: NDArray[np.intp], share: Array, spread: Spread, campaign: Campaign) -> Array:
+        """`[m]` bounds in ≤ form of a mixture of some policies, whose errors are spread like this."""
+        bound: Array = share @ (self.points.only(used).coordinates(campaign)[0][:, 1:] + spread.above(self.factor))
+        if self.second is None:
+            return bound
+        x, errors = self.second.points.only(used).coordinates(campaign)
+        reach = above_second(spread, errors[:, 1:], self.second.factor)
+        return np.maximum(bound, share @ (x[:, 1:] + reach))
+
+    def _gain(self, used: NDArray[np.intp], share: Array) -> tuple[float, float, float]:
+        """The gain of a mixture of some policies over the old one, and its lower and upper bound."""
         gain, covariance = _gains(self.points)
         error, (third, up, down) = np.sqrt(np.maximum(np.diag(covariance), 0)), self.points.gains[:-1].T
         count, clustered = self.points.independent, self.points.clusters is not None
         more, less = (Spread(count, error, sign * third, largest, clustered) for sign, largest in ((1, up), (-1, down)))
-        least, most = gain - less.above(self.gain_factor), gain + more.above(self.gain_factor)
-        least, most = share @ least[used], share @ most[used]
+        factor = self.own.gain_factor
+        least, most = share @ (gain - less.above(factor))[used], share @ (gain + more.above(factor))[used]
         if self.second is not None:
-            x, errors = self.second.points.only(used).coordinates(campaign)
-            reach = above_second(spread, errors[:, 1:], self.second.factor)
-            bound = np.maximum(bound, share @ (x[:, 1:] + reach))
             its, covariance = _gains(self.second.points)
             error = np.sqrt(np.maximum(np.diag(covariance), 0))
             above, below = (above_second(each, error, self.second.gain_factor) for each in (more, less))
             least = np.minimum(least, share @ (its - below)[used])
             most = np.maximum(most, share @ (its + above)[used])
-        against, events = self._against(used), np.fmin.reduce(spread.events, axis=0)
-        if doubted := any(map(_doubts, against)):
-            value, gain = value * np.nan, gain * np.nan
-        shared = any(
-            reason.kind is ReasonKind.SHARED for reason in against
-        )  # the figures stand, of the log's own level
-        if doubted or shared:
-            bound, events = bound * np.nan, events * np.nan
-        if doubted or shared or any(self.doubts[i] is not None for i in (used if self.doubts else ())):
-            least, most = least * np.nan, most * np.nan
-        bounds = Bounds.of(
-            value,
-            bound,
-            campaign,
-            (float(share @ gain[used]), float(least), float(most)),
-            self.confidence,
-            window=self.window,
-            decisions=float(share @ part.value[:, -1]),
-            events=events,
-            unbelieved=self.unbelieved or 0,
-        )
-        return allow_bounds(self.allowances, bounds)
+        return float(share @ gain[used]), float(least), float(most)
 
     def _against(self, policies: NDArray[np.intp]) -> tuple[Reason, ...]:
         """What stands against figures of these policies, of which the old one is the last."""
-        own = (*self.withheld, None)
-        return (*self.against, *(reason for i in policies if (reason := own[i]) is not None))
+        own = (*self.figures.withheld, None)
+        return (*self.about.against, *(reason for i in policies if (reason := own[i]) is not None))
 
     def estimates(self, weights: Array, campaign: Campaign) -> list[Estimate]:
         """Return objective and costs of the mixture `[L]`, each with its own interval."""
@@ -243,7 +240,7 @@ class Band:
                     recommended=not doubted,
                     caution=reason if doubted else None,
                 )
-            found.append(allow(self.allowances, estimate, confidence))
+            found.append(allow(self.about.allowances, estimate, confidence))
         return found
 
 

@@ -33,7 +33,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from outlay.core.campaign import Campaign
+from outlay.core.inequalities import Inequalities
 from outlay.core.reasons import Reason, ReasonKind
+from outlay.core.wording import four, plain
 from outlay.estimators.weaker import above_second
 from outlay.ops.intervals import FEWEST, LEAST_USERS, Spread, quantile
 
@@ -83,7 +85,7 @@ class BudgetBound:
         if self.bound is None:
             return f"{self.budget} could not be measured"
         side, by = "lower" if self.floor else "upper", abs(self.bound - self.limit)
-        return f"{self.budget} by {by:.4g} ({side} bound {self.bound:.4g} against {self.limit:g})"
+        return f"{self.budget} by {four(by)} ({side} bound {four(self.bound)} against {plain(self.limit)})"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,7 +112,7 @@ class Certificate:
         clusters: see above.
         certified: whether it is issued.
         words: `certified`, or `not certified: …`.
-        withheld: why its figures are not believed or missing, in words; None where they are given.
+        withheld: the same reason where its figures are not believed or missing; None where they are given.
     """
 
     reason: Reason | None
@@ -128,13 +130,13 @@ class Certificate:
     clusters: int | None = None
     certified: bool = field(init=False)
     words: str = field(init=False)
-    withheld: str | None = field(init=False)
+    withheld: Reason | None = field(init=False)
 
     def __post_init__(self) -> None:
         reason = self.reason
         object.__setattr__(self, "certified", reason is None)
         object.__setattr__(self, "words", _words(reason, self.budgets))
-        object.__setattr__(self, "withheld", reason.words if reason is not None and reason.withholds else None)
+        object.__setattr__(self, "withheld", reason if reason is not None and reason.withholds else None)
 
     @property
     def too_few(self) -> bool:
@@ -149,6 +151,24 @@ class Certificate:
     def to_dict(self) -> dict[str, Any]:
         """The fields, for JSON."""
         return asdict(self)
+
+
+class CostBounds(NamedTuple):
+    """Costs of one policy against their limits, in coordinates.
+
+    Attributes:
+        value: `[m]` in ≤ form; NaN where it is not known.
+        bound: `[m]` of it.
+        decisions: x_1: lines are written as tables show costs (`core/inequalities.py`). It changes no verdict.
+        events: `[m]` those of `Spread`.
+        unbelieved: `[m]` those of `Reach`.
+    """
+
+    value: ArrayLike
+    bound: ArrayLike
+    decisions: float = 1.0
+    events: ArrayLike = np.nan
+    unbelieved: ArrayLike = 0
 
 
 class Bounds(NamedTuple):
@@ -175,39 +195,25 @@ class Bounds(NamedTuple):
     @classmethod
     def of(
         cls,
-        value: ArrayLike,
-        bound: ArrayLike,
-        campaign: Campaign,
+        costs: CostBounds,
         gain: tuple[float, float, float],
+        campaign: Campaign,
         confidence: float,
-        *,
         window: int | None = None,
-        decisions: float = 1.0,
-        events: ArrayLike = np.nan,
-        unbelieved: ArrayLike = 0,
     ) -> Bounds:
         """Write coordinates as the campaign file does.
 
         Args:
-            value: `[m]` in ≤ form; NaN where it is not known.
-            bound: `[m]` of it.
-            campaign: its budgets.
+            costs: with their bounds.
             gain: itself, and its lower and upper bound.
+            campaign: its budgets.
             confidence: of each bound.
             window: days of a user that they are about.
-            decisions: x_1 for budgets per decision, else 1 (`units.decisions`): lines are written as tables show costs,
-                limit + (coordinate − limit) / x_1. It changes no verdict.
-            events: `[m]` those of `Spread`.
-            unbelieved: `[m]` those of `Reach`.
         """
-        sign = np.array([budget.sign for budget in campaign.budgets], np.float64)
-        limit = np.array([budget.sign * budget.limit for budget in campaign.budgets])
-        per = np.array(
-            [decisions if budget.per == "decision" and decisions > 0 else 1.0 for budget in campaign.budgets]
-        )
-        kept = np.asarray(bound, np.float64) <= limit  # NaN is not
-        shown, reach = (sign * (limit + (np.asarray(number) - limit) / per) for number in (value, bound))
-        few, more = (np.broadcast_to(each, limit.shape) for each in (events, unbelieved))
+        form = Inequalities.of(campaign.budgets)
+        kept = np.asarray(costs.bound, np.float64) <= form.limits  # NaN is not
+        shown, reach = (form.shown(np.asarray(x), form.divisors(costs.decisions)) for x in (costs.value, costs.bound))
+        few, more = (np.broadcast_to(each, form.limits.shape) for each in (costs.events, costs.unbelieved))
         lines = tuple(
             BudgetBound(
                 budget=budget.name,

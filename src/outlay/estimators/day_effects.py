@@ -39,8 +39,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
+from outlay.core.estimate import Target
 from outlay.core.reasons import Reason, ReasonKind
-from outlay.core.target import Target
 from outlay.estimators.panel import Panel
 from outlay.estimators.state_residuals import off_state
 from outlay.ops.intervals import quantile

@@ -33,8 +33,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from outlay.core.estimate import Target
 from outlay.core.reasons import Reason, ReasonKind
-from outlay.core.target import Target
 from outlay.estimators.basis import Array, Basis
 from outlay.estimators.joint import Joint, certain, joined, withheld
 from outlay.estimators.panel import Panel

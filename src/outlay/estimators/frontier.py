@@ -19,11 +19,11 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from outlay.core.campaign import Campaign
-from outlay.core.target import Target
+from outlay.core.inequalities import Inequalities
 from outlay.estimators.certificate import margins
 from outlay.estimators.joint import Joint
 from outlay.estimators.reach import Reach
-from outlay.estimators.units import objective
+from outlay.estimators.units import needed
 from outlay.ops.intervals import Spread, critical_value, degrees
 from outlay.ops.mixture_lp import MixtureSolution, solve_mixture
 
@@ -76,7 +76,7 @@ class Points:
         if certifying is not None:
             influence = _together(certifying, names)[1]
             exact = _covariance(influence)
-        signs = np.array([budget.sign for budget in campaign.budgets])
+        signs = Inequalities.of(campaign.budgets).signs
         far = [Reach.unknown(len(signs))] * len(value) if reaches is None else list(reaches)
         tails = [_tails(influence[:, i], signs, reach) for i, reach in enumerate(far)]
         gains = [
@@ -152,15 +152,43 @@ class Points:
         A budget per decision is compared as x_c − limit·(x_1 − 1). Where policies differ in x_1 that depends on the
         limit, and k is large enough for all limits of one sign at once.
         """
-        count, width = len(campaign.budgets), len(self.value[0])
-        matrix = np.zeros((2 * count, width))  # the coordinate at limit 0, and what each unit of the limit adds
-        for j, budget in enumerate(campaign.budgets):
-            matrix[j, 1 + j] = budget.sign
-            if budget.per == "decision":
-                matrix[count + j, -1] = -budget.sign * np.copysign(1, budget.limit)
+        count, form = len(campaign.budgets), Inequalities.of(campaign.budgets)
+        matrix = np.zeros(
+            (2 * count, self.value.shape[1])
+        )  # the coordinate at limit 0, and what each unit of the limit adds
+        matrix[:count, 1 : 1 + count] = np.diag(form.signs)
+        matrix[count:, -1] = np.where(form.per_decision, np.copysign(1.0, form.slopes), 0.0)
         whole = np.einsum("ct,ltku,du->lckd", matrix, self.certifying, matrix, optimize=True)
         first = (np.arange(len(self))[:, None] * 2 * count + np.arange(count)).ravel()
         return critical_value(whole.reshape((len(self) * 2 * count,) * 2), alpha, np.stack([first, first + count], 1))
+
+    def margins(
+        self, campaign: Campaign, *, factor: float, certify_users: int, folds: int = 1, further: ArrayLike = 0.0
+    ) -> Array:
+        """`[L, m]` by which to raise each policy's costs, so that what is chosen is likely to be certified.
+
+        Args:
+            campaign: its limits, and `train.margin`.
+            factor: k of the certificate to come (`factor`).
+            certify_users: that it will rest on, or clusters of them.
+            folds: how many mixtures are mixed, each chosen on users of its own, so that their errors cancel in part.
+            further: `[L, m]` as `certificate.margins` takes it.
+        """
+        select = self.coordinates(campaign)[1][:, 1:] / np.sqrt(folds)
+        certifying = self.spread(campaign).scaled(certify_users)
+        return margins(select, certifying, factor=factor, margin=campaign.train.margin, further=further)
+
+    def solve(self, aim: Array, campaign: Campaign, scale: Array, margin: Array) -> MixtureSolution:
+        """Weights `[L]` under the campaign's limits.
+
+        Args:
+            aim: `[L]` what the mixture maximises (`units.chosen_by`).
+            campaign: its limits.
+            scale: `[m]` one unit of violation of each limit.
+            margin: `[L, m]` by which each policy's costs are raised.
+        """
+        raised = np.column_stack([aim, self.coordinates(campaign)[0][:, 1:]])
+        return solve_mixture(raised, Inequalities.of(campaign.budgets).limits, scale, margin=margin)
 
     def mixture(self, weights: Array) -> tuple[Array, Array]:
         """`[T]` of the sticky mixture with weights `[L]`, and its covariance `[T, T]`."""
@@ -177,13 +205,6 @@ class Points:
             if budget.per == "decision":
                 jacobian[j, j], jacobian[j, -1] = 1 / value[-1], -out[j] / value[-1]
         return out, np.sqrt(np.maximum(np.diag(jacobian @ covariance @ jacobian.T), 0))
-
-
-def needed(campaign: Campaign) -> list[str]:
-    """`[T]` names of the numbers: objective, costs in their budgets' units, decisions."""
-    days = campaign.meta.horizon_days
-    costs = [budget.name if budget.per == "decision" else str(Target(budget.name, days)) for budget in campaign.budgets]
-    return [objective(campaign), *costs, "decisions"]
 
 
 def shown(value: Array, campaign: Campaign) -> Array:
@@ -210,48 +231,6 @@ def pooled(parts: Sequence[Points], shares: Array) -> Points:
         clusters=None if parts[0].clusters is None else count,
         tails=np.concatenate([tails[..., :4].sum(axis=0), tails[..., 4:].max(axis=0)], axis=-1),
         gains=np.concatenate([gains[..., :1].sum(axis=0), gains[..., 1:].max(axis=0)], axis=-1),
-    )
-
-
-def solve(points: Points, aim: Array, campaign: Campaign, scale: Array, margin: Array) -> MixtureSolution:
-    """Weights `[L]` under the campaign's limits, each policy's costs raised by its margin.
-
-    Args:
-        points: measured on *select*.
-        aim: `[L]` what the mixture maximises (`units.chosen_by`).
-        campaign: its limits.
-        scale: `[m]` one unit of violation of each limit.
-        margin: `[L, m]`.
-    """
-    x, _ = points.coordinates(campaign)
-    raised = np.column_stack([aim, x[:, 1:] + margin])
-    limits = np.array([budget.sign * budget.limit for budget in campaign.budgets])
-    return solve_mixture(raised, limits, scale)
-
-
-def room(
-    points: Points,
-    campaign: Campaign,
-    *,
-    factor: float,
-    certify_users: int,
-    folds: int = 1,
-    further: ArrayLike = 0.0,
-) -> Array:
-    """`[L, m]` by which to raise each policy's costs, so that what is chosen is likely to be certified.
-
-    Args:
-        points: measured on *select*.
-        campaign: its limits, and `train.margin`.
-        factor: k of the certificate to come (`Points.factor`).
-        certify_users: that it will rest on, or clusters of them.
-        folds: how many mixtures are mixed, each chosen on users of its own, so that their errors cancel in part.
-        further: `[L, m]` as `margins` takes it.
-    """
-    _, errors = points.coordinates(campaign)
-    certifying = points.spread(campaign).scaled(certify_users)
-    return margins(
-        errors[:, 1:] / np.sqrt(folds), certifying, factor=factor, margin=campaign.train.margin, further=further
     )
 
 
@@ -304,11 +283,7 @@ def _errors(matrix: Array, covariance: Array) -> Array:
 
 def _linear(campaign: Campaign) -> tuple[Array, Array]:
     """`[1+m, T]` and `[1+m]`: coordinates = matrix @ numbers + constant (`units.coordinates`)."""
-    count = len(campaign.budgets)
-    matrix, constant = np.zeros((1 + count, 2 + count)), np.zeros(1 + count)
-    matrix[0, 0] = 1.0
-    for j, budget in enumerate(campaign.budgets, start=1):
-        matrix[j, j] = budget.sign
-        if budget.per == "decision":
-            matrix[j, -1], constant[j] = -budget.sign * budget.limit, budget.sign * budget.limit
-    return matrix, constant
+    form = Inequalities.of(campaign.budgets)
+    matrix = np.diag(np.concatenate([[1.0], form.signs, [0.0]]))[:-1]
+    matrix[1:, -1] = form.slopes
+    return matrix, np.append(0.0, 0.0 - form.slopes)

@@ -19,8 +19,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from outlay.core.errors import LogError
+from outlay.core.estimate import Target
 from outlay.core.reasons import Reason, ReasonKind
-from outlay.core.target import Target
 from outlay.estimators.clusters import by_cluster
 from outlay.estimators.joint import Joint, joined, withheld
 from outlay.estimators.panel import Panel, TargetPolicy

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from outlay.core.target import Target
+from outlay.core.estimate import Target
 from outlay.core.transitions import LEARN
 from outlay.estimators.basis import Array
 from outlay.estimators.panel import Panel

@@ -16,8 +16,8 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from outlay.core.estimate import Target
 from outlay.core.reasons import Reason, ReasonKind
-from outlay.core.target import Target
 from outlay.estimators.agreement import NEGLIGIBLE
 from outlay.estimators.clusters import by_cluster
 from outlay.estimators.day_effects import DayEffects

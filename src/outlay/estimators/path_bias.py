@@ -42,7 +42,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 from scipy.sparse.linalg import spsolve
 
-from outlay.core.target import Target
+from outlay.core.estimate import Target
 from outlay.estimators.clusters import by_cluster
 from outlay.estimators.importance import row_ratios
 from outlay.estimators.joint import Joint

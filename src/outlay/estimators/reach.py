@@ -28,7 +28,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from outlay.core.campaign import Campaign
-from outlay.core.target import Target
+from outlay.core.estimate import Target
+from outlay.core.inequalities import Inequalities
 from outlay.core.transitions import Transitions
 from outlay.estimators.joint import Joint
 from outlay.estimators.units import days_counted, objective
@@ -134,7 +135,7 @@ def above_stated(data: Transitions, campaign: Campaign, stated: ArrayLike) -> ND
 
 def towards(outcome: Array, campaign: Campaign) -> Array:
     """`[n, 1+m]` how far the outcomes of rows go: the size of the reward, and costs towards their limits."""
-    far: Array = outcome * np.array([1, *(budget.sign for budget in campaign.budgets)])
+    far: Array = outcome * np.append(1.0, Inequalities.of(campaign.budgets).signs)
     far[:, 0] = np.abs(far[:, 0])
     return far
 

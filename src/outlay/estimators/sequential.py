@@ -42,8 +42,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import cho_factor, cho_solve
 
+from outlay.core.estimate import Target
 from outlay.core.reasons import Reason, ReasonKind
-from outlay.core.target import Target
 from outlay.estimators.basis import Array
 from outlay.estimators.fitted import Fitted, not_shown, possible, range_of, sure
 from outlay.estimators.importance import row_ratios

@@ -1,12 +1,11 @@
 """From (1−γ)·J and totals to the units that budgets are written in.
 
-    per = "decision"   x_c / x_1 is shown; x_c − limit·(x_1 − 1) is compared with the limit: linear in the mixture,
-                       and on the same side of the limit, as x_c ≤ limit·x_1 ⇔ x_c − limit·(x_1 − 1) ≤ limit
+    per = "decision"   x_c / x_1 is shown; its coordinate (`core/inequalities.py`) is compared with the limit
     per = "user"       the total over `horizon_days`, for objective and cost alike
 
-x_1 = (1−γ)·J_1, the discounted share of time with a decision; 1 where every policy decides once per time unit. In ≤
-form a floor has its coordinate and its limit negated. Where x are means over a window of the log (`windowed.py`) the
-same holds of those: Σ c over the window against limit · Σ decisions.
+x_1 = (1−γ)·J_1, the discounted share of time with a decision; 1 where every policy decides once per time unit. Where x
+are means over a window of the log (`windowed.py`) the same holds of those: Σ c over the window against limit · Σ
+decisions.
 
 Source: ours.
 """
@@ -18,10 +17,10 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from outlay.core.campaign import Budget, Campaign
-from outlay.core.estimate import Estimate
+from outlay.core.campaign import Campaign
+from outlay.core.estimate import Estimate, Kind, Target
+from outlay.core.inequalities import Inequalities
 from outlay.core.reasons import Reason, ReasonKind
-from outlay.core.target import Kind, Target
 from outlay.estimators.joint import Joint
 from outlay.estimators.long_run import LONG_RUN
 from outlay.ops.intervals import ratio
@@ -60,14 +59,24 @@ def coordinates(joint: Joint, campaign: Campaign) -> tuple[Array, Array, Array]:
         x `[1+m]`: the objective, then the budgets in ≤ form; its influence `[G, 1+m]` by cluster; the limits `[m]` in
         ≤ form. NaN where a needed number is withheld.
     """
-    place = joint.column(objective(campaign))
-    x, psi, limits = [float(joint.value[place])], [joint.influence[:, place]], []
-    for budget in campaign.budgets:
-        value, influence = _linear(joint, budget, campaign)
-        x.append(budget.sign * value)
-        psi.append(budget.sign * influence)
-        limits.append(budget.sign * budget.limit)
-    return np.array(x), np.column_stack(psi), np.array(limits)
+    form = Inequalities.of(campaign.budgets)
+    aim, *costs = (joint.column(name) for name in needed(campaign)[:-1])
+    x, psi = [float(joint.value[aim])], [joint.influence[:, aim]]
+    for place, sign, slope, often in zip(costs, form.signs, form.slopes, form.per_decision, strict=True):
+        value, influence = sign * joint.value[place], sign * joint.influence[:, place]
+        if often:
+            ones = joint.column("decisions")
+            value, influence = value + slope * (joint.value[ones] - 1), influence + slope * joint.influence[:, ones]
+        x.append(float(value))
+        psi.append(influence)
+    return np.array(x), np.column_stack(psi), form.limits
+
+
+def needed(campaign: Campaign) -> list[str]:
+    """`[2+m]` names of what coordinates are made of: objective, costs in their budgets' units, decisions."""
+    days = campaign.meta.horizon_days
+    costs = [budget.name if budget.per == "decision" else str(Target(budget.name, days)) for budget in campaign.budgets]
+    return [objective(campaign), *costs, "decisions"]
 
 
 def chosen_by(joint: Joint, campaign: Campaign) -> tuple[float, Array]:
@@ -83,8 +92,7 @@ def chosen_by(joint: Joint, campaign: Campaign) -> tuple[float, Array]:
 
 def decisions(joint: Joint, campaign: Campaign) -> Array:
     """`[m]` what the excess of a coordinate over its limit is divided by in tables: x_1; 1 for totals per user."""
-    ones = float(joint.value[joint.column("decisions")])
-    return np.array([ones if budget.per == "decision" and ones > 0 else 1.0 for budget in campaign.budgets])
+    return Inequalities.of(campaign.budgets).divisors(float(joint.value[joint.column("decisions")]))
 
 
 def displayed(joint: Joint, campaign: Campaign) -> Joint:
@@ -168,13 +176,3 @@ def estimates(
 
 def _per_user(campaign: Campaign) -> bool:
     return any(budget.per == "user" for budget in campaign.budgets)
-
-
-def _linear(joint: Joint, budget: Budget, campaign: Campaign) -> tuple[float, Array]:
-    """The coordinate that is linear in the mixture and compared with the limit as written."""
-    if budget.per == "user":
-        place = joint.column(str(Target(budget.name, campaign.meta.horizon_days)))
-        return float(joint.value[place]), joint.influence[:, place]
-    cost, ones = joint.column(budget.name), joint.column("decisions")
-    value = joint.value[cost] - budget.limit * (joint.value[ones] - 1)
-    return float(value), joint.influence[:, cost] - budget.limit * joint.influence[:, ones]

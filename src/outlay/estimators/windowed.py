@@ -32,8 +32,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from outlay.core.campaign import Campaign
+from outlay.core.estimate import Target
 from outlay.core.reasons import Reason, ReasonKind
-from outlay.core.target import Target
 from outlay.core.transitions import CERTIFY, SELECT, Transitions
 from outlay.estimators.joint import J
 from outlay.estimators.panel import Panel
@@ -162,7 +162,7 @@ def discounted_weights(days: int, discount: float) -> Array:
     return weights
 
 
-def room(daily: Array, least: Array, most: Array, days: int, discount: float) -> Reason | None:
+def beyond_window(daily: Array, least: Array, most: Array, days: int, discount: float) -> Reason | None:
     """Return why not to rely on a discounted mean that extrapolates the days shown, and where it must lie; or None.
 
     None if the discount leaves little weight beyond the window.

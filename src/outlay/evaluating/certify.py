@@ -2,7 +2,7 @@
 
     figures = figures_of(measure, new, old, campaign, doubt)                    # of the policy, a curve of one point
     found = certify_alone(figures, about, campaign, data, identity)
-    found = certify_frontier(run, stored, data, campaign, figures, about)       # and of every budget
+    found = certify_frontier(stored, identity, data, campaign, figures, about)  # and of every budget
     certificate = found.certificate(curve.between(budget), curve.under(budget))
 
 Three quarters of the look's α (`certificate.OWN`) are for the mixture that the run serves, the rest for all other
@@ -15,16 +15,15 @@ from __future__ import annotations
 
 import json
 import zipfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import TypeAdapter
 
 from outlay.bundles.in_memory import in_memory
-from outlay.bundles.manifest import unseal
 from outlay.choosing.allowances import read, written
 from outlay.choosing.estimates import (
     PolicyEstimates,
@@ -40,7 +39,6 @@ from outlay.choosing.folds import views
 from outlay.choosing.looks import Look, look
 from outlay.choosing.measure import Measure
 from outlay.choosing.rotation import measured_on
-from outlay.choosing.run import Run
 from outlay.choosing.stored import POINTS, StoredFrontier
 from outlay.core.campaign import Campaign
 from outlay.core.errors import FolderError
@@ -49,53 +47,19 @@ from outlay.core.files import new_file
 from outlay.core.progress import Progress, silent, within
 from outlay.core.reasons import Reason, ReasonKind
 from outlay.core.transitions import Transitions
-from outlay.estimators.allowances import Allowances
-from outlay.estimators.band import Band
+from outlay.estimators.band import About, Band, MixtureFigures
 from outlay.estimators.certificate import OWN, Certificate
 from outlay.estimators.fitted import Fitted
-from outlay.estimators.frontier import Points, needed
+from outlay.estimators.frontier import Points
 from outlay.estimators.joint import Joint, combine
 from outlay.estimators.reach import Reach, largest
-from outlay.estimators.units import missing, needed_days, objective
-from outlay.estimators.windowed import claimed
+from outlay.estimators.units import missing, needed, needed_days, objective
 from outlay.evaluating.checks import agreement_of
 
 BAND = "band.npz"
 REASONS = TypeAdapter(tuple[Reason | None, ...])
 Vector = NDArray[np.float64]
 J = TypeVar("J", bound=Joint)
-
-
-class MixtureFigures(NamedTuple):
-    """What L mixtures were measured at on the certify users; each tuple `[L]`.
-
-    Attributes:
-        points: the mixtures, then the old policy.
-        second: the same by an estimate that assumes less; None where there is none.
-        withheld: why a mixture could not be measured or is not believed, or None.
-        doubts: why a bound of its gain is not to be relied on, or None.
-        unbelieved: `[m]` rows of the log above the stated largest cost of each budget.
-    """
-
-    points: Points
-    second: Points | None
-    withheld: tuple[Reason | None, ...]
-    doubts: tuple[Reason | None, ...]
-    unbelieved: tuple[int, ...]
-
-
-class About(NamedTuple):
-    """What an evaluation found of the users and the state, whatever the policy.
-
-    Attributes:
-        against: what stands against a certificate, whatever is measured.
-        window: days that figures are means over, or None (`Measure.window`).
-        allowances: what widens every interval.
-    """
-
-    against: tuple[Reason, ...]
-    window: int | None
-    allowances: Allowances
 
 
 Known = tuple[MixtureFigures, MixtureFigures, About]  # of what is served and of the curve, and what was found besides
@@ -149,12 +113,12 @@ def certify_alone(
 ) -> Certificate:
     """Certify one policy, known by its identity: a look."""
     number, alpha = look(data, identity, campaign.train.confidence, data.certifying)
-    return _issued(_band(figures, about, campaign, alpha), np.ones(1), campaign, number)
+    return _issued(Band.of(figures, about, campaign, 1 - alpha), np.ones(1), campaign, number)
 
 
 def certify_frontier(
-    run: Run,
     stored: StoredFrontier,
+    identity: str,
     data: Transitions,
     campaign: Campaign,
     own: MixtureFigures,
@@ -164,8 +128,8 @@ def certify_frontier(
     """Certify what a run serves, and all mixtures of its frontier: a look, the first time.
 
     Args:
-        run: with a frontier.
-        stored: the frontier, with a curve.
+        stored: the frontier of a run, with a curve.
+        identity: of what the run serves (`Run.identity`).
         data: its transitions.
         campaign: budgets, and the confidence of all looks together.
         own: figures of what the run serves.
@@ -175,9 +139,8 @@ def certify_frontier(
     Raises:
         FolderError: if its band is damaged.
     """
-    known, view = _known(run), views(data, len(stored.shares))[0]
-    # Counted before anything is seen: a killed run may have looked.
-    looked = look(view, _identity(run), campaign.train.confidence, view.certifying)
+    known = _known(stored)
+    looked = _look(stored, identity, data, campaign)  # counted before anything is seen: a killed run may have looked
     # What checks and allowances found is of this evaluation: the version before may have had others.
     curve = _curve(stored, data, campaign, within(report, 0, 0.9)) if known is None else known[1]
     arrays: dict[str, Vector] = {}
@@ -188,32 +151,37 @@ def certify_frontier(
             arrays |= {f"{name}_{which}_{field}": getattr(part, field) for field in POINTS}
         said[name] = each._asdict() | {"points": None, "second": None, "users": each.points.users}
         said[name] |= {"clusters": each.points.clusters}
-    with new_file(run.folder / "frontier" / BAND) as temporary, temporary.open("wb") as handle:
+    with new_file(stored.folder / BAND) as temporary, temporary.open("wb") as handle:
         np.savez(handle, said=json.dumps(said, default=asdict), **arrays)  # type: ignore[arg-type]
     return _certified(looked, campaign, (own, curve, about))
 
 
-def certified(run: Run, stored: StoredFrontier, data: Transitions, campaign: Campaign) -> Certified | None:
-    """What was certified before, or None.
+def certified(stored: StoredFrontier, identity: str, data: Transitions, campaign: Campaign) -> Certified | None:
+    """What was certified before, or None; arguments as for `certify_frontier`.
 
     Raises:
         FolderError: if it is damaged.
     """
-    if (known := _known(run)) is None:
-        return None
+    known = _known(stored)
+    return None if known is None else _certified(_look(stored, identity, data, campaign), campaign, known)
+
+
+def _look(stored: StoredFrontier, identity: str, data: Transitions, campaign: Campaign) -> Look:
+    """Count the look at what a run serves, and with it at the whole curve."""
     view = views(data, len(stored.shares))[0]
-    return _certified(look(view, _identity(run), campaign.train.confidence, view.certifying), campaign, known)
+    return look(view, identity, campaign.train.confidence, view.certifying)
 
 
 def _certified(looked: Look, campaign: Campaign, known: Known) -> Certified:
     (number, alpha), (own, curve, about) = looked, known
-    bands = _band(own, about, campaign, alpha * OWN), _band(curve, about, campaign, alpha * (1 - OWN))
-    return Certified(*bands, number)
+    shares = (own, OWN), (curve, 1 - OWN)
+    mine, all_others = (Band.of(figures, about, campaign, 1 - alpha * share) for figures, share in shares)
+    return Certified(mine, all_others, number)
 
 
-def _known(run: Run) -> Known | None:
+def _known(stored: StoredFrontier) -> Known | None:
     """What was measured before, or None."""
-    path = run.folder / "frontier" / BAND
+    path = stored.folder / BAND
     if not path.exists():
         return None
     try:
@@ -240,21 +208,6 @@ def _read(arrays: dict[str, Vector], said: dict[str, Any], name: str) -> Mixture
     return MixtureFigures(points("first"), second, withheld, doubts, tuple(said["unbelieved"]))
 
 
-def _band(figures: MixtureFigures, about: About, campaign: Campaign, alpha: float) -> Band:
-    return Band.of(
-        figures.points,
-        figures.withheld,
-        about.against,
-        campaign,
-        confidence=1 - alpha,
-        window=claimed(campaign, about.window),
-        allowances=about.allowances,
-        unbelieved=figures.unbelieved,
-        doubts=figures.doubts,
-        second=figures.second,
-    )
-
-
 def _issued(band: Band, weights: Vector, campaign: Campaign, number: int) -> Certificate:
     return replace(band.certificate(weights, campaign), look=number, alpha=1 - band.confidence)
 
@@ -268,56 +221,35 @@ def _curve(stored: StoredFrontier, data: Transitions, campaign: Campaign, report
     at = measured_on(data, bundle, stored.fold_weights(share / len(used)))
     old = at.old()
     folds = _measured(at, campaign, report)
-    shares = [[weights[used[stored.fold[used] == k]] for k in range(len(folds))] for weights in grid]
+    places = [used[stored.fold[used] == k] for k in range(len(folds))]
+    return _figures([_Mixture(folds, [weights[of] for of in places]) for weights in grid], at, old, campaign)
+
+
+def _figures(mixtures: Sequence[_Mixture], at: Measure, old: Fitted, campaign: Campaign) -> MixtureFigures:
+    """The figures of mixtures of what was measured; each is freed once its numbers are taken."""
     withheld: list[Reason | None] = []
     reaches: list[Reach] = []
     doubts: list[Reason | None] = []
     aim = objective(campaign)
     base = unseen(old, at.panel.names, at.varies([None]))[old.column(aim)]
 
-    def mixtures() -> Iterator[Fitted]:
-        for by_fold in shares:
-            live = [
-                policy
-                for fold, share in zip(folds, by_fold, strict=True)
-                for policy, weight in zip(fold, share, strict=True)
-                if weight > 0
-            ]
-            whole = at.pool(
-                [
-                    combine([policy.fitted for policy in fold], share / share.sum())
-                    for fold, share in zip(folds, by_fold, strict=True)
-                ]
-            )
-            alone = next((policy.withheld for policy in live if policy.withheld is not None), None)
-            far = extrapolates(whole) if at.sequential else None
-            withheld.append(alone or (None if far is None else Reason(ReasonKind.NOT_CHECKED, {"found": far})))
-            apart = [
-                Reach.mixed(
-                    [p.reach for p, weight in zip(fold, share, strict=True) if weight > 0],
-                    share[share > 0] / share.sum(),
-                )
-                for fold, share in zip(folds, by_fold, strict=True)
-            ]
-            reaches.append(largest(whole, campaign, Reach.pooled(apart)))
-            varies = np.any([policy.varies for policy in live], axis=0)
-            never = unseen(whole, at.panel.names, varies)[whole.column(aim)]
+    def fitted() -> Iterator[Fitted]:
+        for mixture in mixtures:
+            whole = mixture.estimate(at, lambda policy: policy.fitted)
+            withheld.append(mixture.withheld(whole, at))
+            reaches.append(largest(whole, campaign, mixture.reach))
+            never = unseen(whole, at.panel.names, mixture.varies)[whole.column(aim)]
             doubts.append(gain_doubt(whole, old, aim, (never, base)))
             yield whole
         reaches.append(largest(old, campaign, at.reach([None])))
         yield old
 
     def assuming_less_of_them() -> Iterator[Joint]:
-        for by_fold in shares:
-            yield at.pool(
-                [
-                    combine([policy.second for policy in fold], share / share.sum())
-                    for fold, share in zip(folds, by_fold, strict=True)
-                ]
-            )
+        for mixture in mixtures:
+            yield mixture.estimate(at, lambda policy: policy.second)
         yield at.fit_second(None) or old
 
-    points = Points.of(mixtures(), campaign, reaches=reaches)
+    points = Points.of(fitted(), campaign, reaches=reaches)
     second = Points.of(assuming_less_of_them(), campaign)
     return MixtureFigures(points, second, tuple(withheld), tuple(doubts), tuple(reaches[-1].unbelieved.tolist()))
 
@@ -339,6 +271,50 @@ class _Policy:
     varies: NDArray[np.bool_]
     withheld: Reason | None
     second: Joint
+
+
+@dataclass(frozen=True)
+class _Mixture:
+    """One mixture of the curve.
+
+    Attributes:
+        folds: the policies of every fold.
+        weights: theirs, by fold.
+    """
+
+    folds: list[list[_Policy]]
+    weights: list[Vector]
+
+    def estimate(self, at: Measure, of: Callable[[_Policy], J]) -> J:
+        """Return an estimate of it, made of one of each policy."""
+        by_fold = zip(self.folds, self.weights, strict=True)
+        return at.pool([combine([of(policy) for policy in fold], share / share.sum()) for fold, share in by_fold])
+
+    def withheld(self, whole: Fitted, at: Measure) -> Reason | None:
+        """Return why it could not be measured or is not believed, or None."""
+        alone = next((p.withheld for fold in self._live for p in fold if p.withheld is not None), None)
+        far = extrapolates(whole) if at.sequential else None
+        return alone or (None if far is None else Reason(ReasonKind.NOT_CHECKED, {"found": far}))
+
+    @property
+    def reach(self) -> Reach:
+        """How far outcomes may go beyond what the users of each fold have shown."""
+        shares = [share[share > 0] / share.sum() for share in self.weights]
+        by_fold = zip(self._live, shares, strict=True)
+        return Reach.pooled([Reach.mixed([policy.reach for policy in fold], share) for fold, share in by_fold])
+
+    @property
+    def varies(self) -> NDArray[np.bool_]:
+        """`[1+m]` whether reward and costs differ in the log where it gave what any of its policies gives."""
+        return np.asarray(np.any([policy.varies for fold in self._live for policy in fold], axis=0))
+
+    @property
+    def _live(self) -> list[list[_Policy]]:
+        """The policies with a weight, by fold."""
+        return [
+            [policy for policy, weight in zip(fold, share, strict=True) if weight > 0]
+            for fold, share in zip(self.folds, self.weights, strict=True)
+        ]
 
 
 def _measured(at: Measure, campaign: Campaign, report: Progress) -> list[list[_Policy]]:
@@ -379,8 +355,3 @@ def _measured(at: Measure, campaign: Campaign, report: Progress) -> list[list[_P
 def _picked(joint: J, names: Sequence[str]) -> J:
     """The numbers that mixtures are computed in."""
     return joint.picked(names, [joint.column(name) for name in names], [1.0] * len(names))
-
-
-def _identity(run: Run) -> str:
-    """What is looked at: the bundle of the run, and what else its frontier holds."""
-    return unseal(run.bundle).id

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -11,7 +12,7 @@ from outlay.choosing.allowances import allowances_of
 from outlay.choosing.estimates import assuming_less
 from outlay.choosing.measure import Measure
 from outlay.core.campaign import Campaign
-from outlay.core.target import Target
+from outlay.core.estimate import Target
 from outlay.core.transitions import SELECT, Transitions
 from outlay.estimators.allowances import ends
 from outlay.estimators.certificate import LIKELY
@@ -176,44 +177,56 @@ def beside_constants(
         None without constants, and where a figure is withheld.
     """
     constants, money = ConstantActions.of(at, campaign), campaign.budgets[campaign.money]
-    shown = displayed(fitted, campaign)
-    spend = float(shown.value[shown.column(money.name)])
+    spend = _spend(fitted, campaign)
     if constants is None or not np.isfinite(spend):
         return None
     if money.sign > 0:
         campaign = campaign.with_money_limit(min(money.limit, spend))
     found = constants.best(campaign)
     fits = [constants.fits[constants.actions.index(a)] for a in found.actions]
-    whole = combine(fits, found.weights)
-    (x, influence, _), (its, other, _) = coordinates(fitted, campaign), coordinates(whole, campaign)
-    given = [np.full(len(at.panel), a) for a in found.actions]
+    given, whole = [np.full(len(at.panel), a) for a in found.actions], combine(fits, found.weights)
+    (gain, psi), levels = _ahead(fitted, whole, campaign), (confidence, LIKELY)
     far = (largest(fitted, campaign, reach), largest(whole, campaign, at.reach(given, found.weights)))
-    beyond = max(each.beyond[0] for each in far)
-    less = Spread.of_gain(other[:, 0] - influence[:, 0], beyond, clustered=fitted.clusters is not None)
-    gain = float(x[0] - its[0])
-    bounds = [gain - float(less.above(quantile(level))) for level in (confidence, LIKELY)]
+    less = Spread.of_gain(-psi, max(each.beyond[0] for each in far), clustered=fitted.clusters is not None)
+    bounds = [gain - float(less.above(quantile(level))) for level in levels]
     if np.isnan(bounds[0]):
         return None
     if second is not None:
         days, parts = needed_days(campaign), zip(given, fits, strict=True)
         seconds = [assuming_less(at, part, fit, propensity, days) or fit for part, fit in parts]
-        mine, own, _ = coordinates(second, campaign)
-        theirs, other, _ = coordinates(combine(seconds, found.weights), campaign)
-        ahead, error = mine[0] - theirs[0], std_error(own[:, 0] - other[:, 0])
-        below = [ahead - float(above_second(less, error, quantile(level))) for level in (confidence, LIKELY)]
+        ahead, own = _ahead(second, combine(seconds, found.weights), campaign)
+        below = [ahead - float(above_second(less, std_error(own), quantile(level))) for level in levels]
         bounds = [float(np.minimum(*each)) for each in zip(bounds, below, strict=True)]
-    target, allowances = Target("reward", claimed(campaign, at.window)), allowances_of(at)
-    bound, likely = (
-        ends(allowances, target, (gain, each, gain), 2 * level - 1, gain=True)[0] if np.isfinite(each) else None
-        for each, level in zip(bounds, (confidence, LIKELY), strict=True)
-    )
-    cost = displayed(whole, campaign)
+    bound, likely = _allowed(gain, bounds, levels, at, campaign)
     return AgainstConstants(
         words=found.words(constants.data),
         gain=gain,
         gain_bound=bound,
         gain_likely=likely,
-        value=float(its[0]),
-        spend=float(cost.value[cost.column(money.name)]),
+        value=float(coordinates(whole, campaign)[0][0]),
+        spend=_spend(whole, campaign),
         keep=found.missed is None,
     )
+
+
+def _allowed(
+    gain: float, bounds: Sequence[float], levels: Sequence[float], at: Measure, campaign: Campaign
+) -> list[float | None]:
+    """Lower bounds of a gain, at these levels, with all that is allowed for; None where there is none."""
+    target, allowances = Target("reward", claimed(campaign, at.window)), allowances_of(at)
+    return [
+        ends(allowances, target, (gain, each, gain), 2 * level - 1, gain=True)[0] if np.isfinite(each) else None
+        for each, level in zip(bounds, levels, strict=True)
+    ]
+
+
+def _spend(fitted: Fitted, campaign: Campaign) -> float:
+    """What a policy costs of the money budget, in its unit."""
+    shown = displayed(fitted, campaign)
+    return float(shown.value[shown.column(campaign.budgets[campaign.money].name)])
+
+
+def _ahead(one: Joint, other: Joint, campaign: Campaign) -> tuple[float, NDArray[np.float64]]:
+    """By how much the objective of one policy is above another's, and the influence of every user on that."""
+    (x, influence, _), (its, base, _) = coordinates(one, campaign), coordinates(other, campaign)
+    return float(x[0] - its[0]), influence[:, 0] - base[:, 0]

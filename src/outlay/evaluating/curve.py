@@ -20,10 +20,10 @@ from outlay.bundles.write import BundleSpec
 from outlay.choosing.stored import StoredFrontier
 from outlay.core.campaign import Campaign
 from outlay.core.errors import InfeasibleError
+from outlay.core.estimate import Target
 from outlay.core.progress import Progress
-from outlay.core.target import Target
 from outlay.core.transitions import Transitions
-from outlay.core.wording import advised
+from outlay.core.wording import advised, four, plain
 from outlay.estimators.allowances import ends
 from outlay.estimators.frontier import Points, shown
 from outlay.estimators.units import objective
@@ -105,7 +105,7 @@ class BudgetMixtures:
             marginal=0.0 if slack else marginal,
             marginal_low=0.0 if slack else least,
             marginal_high=0.0 if slack else most,
-            margin=float(between @ stored.room) / self._decisions(between),
+            margin=float(between @ stored.margin) / self._decisions(between),
             slack=slack,
             members=tuple(
                 CurveMember(
@@ -139,10 +139,10 @@ class BudgetMixtures:
         if budget < self.least * (1 - ROUNDING):
             others = "" if len(self.campaign.budgets) == 1 else " that keeps the other limits"
             raise InfeasibleError(
-                f"lies below the curve: the cheapest mixture{others} needs {self.money.name} {self.least:.4g} per "
+                f"lies below the curve: the cheapest mixture{others} needs {self.money.name} {four(self.least)} per "
                 f"{self.money.per}, the margin for the certificate included.",
                 file=self.stored.folder,
-                where=f"budget {budget:g}",
+                where=f"budget {plain(budget)}",
                 way_out=f"Give {advised(self.least)} or more.",
             )
         return np.array([*(np.interp(budget, budgets, one) for one in np.eye(len(budgets))), 0.0])

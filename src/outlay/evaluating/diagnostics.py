@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from outlay.choosing.evaluated_policy import EvaluatedPolicy
 from outlay.choosing.measure import Measure
-from outlay.core.target import Target
+from outlay.core.estimate import Target
 from outlay.estimators.clusters import by_cluster
 from outlay.estimators.fitted import Fitted
 from outlay.estimators.importance import Weighted

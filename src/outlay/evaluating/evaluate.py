@@ -17,22 +17,22 @@ from outlay.choosing.measure import Measure
 from outlay.choosing.run import Run
 from outlay.choosing.stored import stored_curve
 from outlay.core.campaign import Campaign
-from outlay.core.estimate import Estimate
+from outlay.core.estimate import Estimate, Target
 from outlay.core.progress import Progress, within
 from outlay.core.reasons import Reason, ReasonKind
-from outlay.core.target import Target
 from outlay.core.transitions import EVERYONE
 from outlay.estimators.allowances import allow
+from outlay.estimators.band import About
 from outlay.estimators.certificate import Certificate
 from outlay.estimators.importance import Weighted
 from outlay.estimators.joint import Joint
 from outlay.estimators.observed import observe, of_some
 from outlay.estimators.units import objective
 from outlay.estimators.windowed import claims_window
-from outlay.evaluating.certify import About, certify_alone, certify_frontier, figures_of
+from outlay.evaluating.certify import certify_alone, certify_frontier, figures_of
 from outlay.evaluating.check_result import Judged
 from outlay.evaluating.checks import Checks
-from outlay.evaluating.constants import beside_constants, constants_of
+from outlay.evaluating.constants import AgainstConstants, beside_constants, constants_of
 from outlay.evaluating.diagnostics import daily, matching_paths, overlap, shares
 from outlay.evaluating.evaluation import Diagnostics, Evaluation, PairedDifference, SegmentEstimate
 from outlay.evaluating.first_days import FirstDays
@@ -99,31 +99,13 @@ def evaluate_policy(
     """
     level, bundle = campaign.train.confidence, None if run is None else run.bundle
     found, checks = _estimated(measure, policy, other, campaign, run, report)
-    old, new, allowances = found.old, found.new, allowances_of(measure)
+    old, new = found.old, found.new
     report(0.7, "segments")
     segments = tuple(_segments(measure, new, old, found.propensity, checks, campaign))
     report(0.8, "the certificate")
     certificate = _certified(measure, new, old, campaign, checks, run, within(report, 0.8, 0.95))
-
-    def shown(estimates: Iterable[Estimate]) -> tuple[Estimate, ...]:
-        return tuple(allow(allowances, e, level) for e in _shown(estimates, measure, campaign))
-
-    observed = found.observed.estimates(
-        "old", "observed", confidence=level, cautions=of_some(measure.panel, found.observed)
-    )
-    mine = shown(new.rows(campaign, level))
-    beside = shown([*observed, *(e for each in found.beside for e in each.rows(campaign, level))])
-    against = [each for each in (old, found.compared) if each is not None]
-    differences = [(each.policy.name, e) for each in against for e in shown(new.rows_less(each, campaign, level))]
-    yardstick = beside_constants(
-        measure,
-        new.fitted,
-        campaign,
-        certificate.confidence,
-        second=new.second,
-        propensity=found.propensity,
-        reach=measure.reach(policy.parts, policy.weights),
-    )
+    mine, beside, differences = _tables(measure, found, campaign)
+    yardstick = _yardstick(measure, new, found.propensity, campaign, certificate.confidence)
     broken = bool(ruled_out([*mine, *beside], campaign))
     graded = grade(certificate, yardstick if broken else None, ruled_out=broken)
     course = (*daily("old", old.fitted), *daily(policy.name, new.fitted))
@@ -133,7 +115,7 @@ def evaluate_policy(
         policies={each.policy.name: each.policy.title for each in found.every},
         estimates=mine,
         beside=beside,
-        differences=tuple(PairedDifference(against=name, **e.as_fields()) for name, e in differences),
+        differences=differences,
         segments=segments,
         certificate=certificate,
         confidence=level,
@@ -190,6 +172,40 @@ def _estimated(
         [checks.with_cautions(each) for each in _members(measure, policy, propensity)],
     )
     return found, checks
+
+
+def _tables(
+    measure: Measure, found: _Estimated, campaign: Campaign
+) -> tuple[tuple[Estimate, ...], tuple[Estimate, ...], tuple[PairedDifference, ...]]:
+    """The estimates of the policy, those of the policies beside it, and its differences from them, as they are told."""
+    level, new, allowances = campaign.train.confidence, found.new, allowances_of(measure)
+
+    def shown(estimates: Iterable[Estimate]) -> tuple[Estimate, ...]:
+        return tuple(allow(allowances, e, level) for e in _shown(estimates, measure, campaign))
+
+    observed = found.observed.estimates(
+        "old", "observed", confidence=level, cautions=of_some(measure.panel, found.observed)
+    )
+    mine = shown(new.rows(campaign, level))
+    beside = shown([*observed, *(e for each in found.beside for e in each.rows(campaign, level))])
+    against = [each for each in (found.old, found.compared) if each is not None]
+    differences = [(each.policy.name, e) for each in against for e in shown(new.rows_less(each, campaign, level))]
+    return mine, beside, tuple(PairedDifference(against=name, **e.as_fields()) for name, e in differences)
+
+
+def _yardstick(
+    measure: Measure, new: PolicyEstimates, propensity: NDArray[np.float64], campaign: Campaign, confidence: float
+) -> AgainstConstants | None:
+    """The policy beside the best constant actions at its own spend."""
+    return beside_constants(
+        measure,
+        new.fitted,
+        campaign,
+        confidence,
+        second=new.second,
+        propensity=propensity,
+        reach=measure.reach(new.policy.parts, new.policy.weights),
+    )
 
 
 def _diagnostics(
@@ -273,7 +289,7 @@ def _certified(
     stored = None if run is None else stored_curve(run)
     if run is None or stored is None:
         return certify_alone(figures, about, campaign, measure.data, new.policy.identity)
-    found = certify_frontier(run, stored, measure.data, campaign, figures, about, report)
+    found = certify_frontier(stored, new.policy.identity, measure.data, campaign, figures, about, report)
     return found.certificate(np.eye(len(stored.weights))[-1], campaign)
 
 

@@ -12,9 +12,8 @@ from pydantic import TypeAdapter, ValidationError
 from outlay.choosing.run import ESTIMATES
 from outlay.core.campaign import Campaign
 from outlay.core.errors import FolderError
-from outlay.core.estimate import Estimate
+from outlay.core.estimate import Estimate, Target
 from outlay.core.files import write_json
-from outlay.core.target import Target
 from outlay.estimators.certificate import CONDITION, Certificate
 from outlay.estimators.day_effects import DayEffects
 from outlay.estimators.path_bias import PathBias

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from outlay.core.campaign import Campaign
+from outlay.core.wording import four
 from outlay.evaluating.diagnostics import DayMeans
 
 SAME = 0.05  # of a day's spend: a smaller peak is none
@@ -89,7 +90,7 @@ class FirstDays:
                 days += [f"the first {count} days are above {against}"] if count > 1 else []
         told = []
         if beyond:
-            first = f"Day one costs {self.spend:.4g} {self.money} a user, {' and '.join(beyond)}"
+            first = f"Day one costs {four(self.spend)} {self.money} a user, {' and '.join(beyond)}"
             told.append(f"{'; '.join([first, *days])}.")
         if self.ends is not None:
             last = len(self.gains)

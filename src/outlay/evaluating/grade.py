@@ -21,7 +21,7 @@ import numpy as np
 from outlay.choosing.evaluated_policy import EvaluatedPolicy
 from outlay.choosing.measure import Measure
 from outlay.core.campaign import Campaign
-from outlay.core.target import Target
+from outlay.core.estimate import Target
 from outlay.estimators.certificate import Certificate
 from outlay.estimators.sensitivity import Sensitivity, WorstCase
 from outlay.estimators.units import days_counted

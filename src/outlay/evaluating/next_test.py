@@ -122,7 +122,7 @@ class SettlingTest:
 
 
 @dataclass(frozen=True, slots=True)
-class _Totals:
+class _UserTotals:
     """Users' totals over a test's days, and their clusters' if arms are drawn by them: the units that are counted."""
 
     users: UserMoments
@@ -260,7 +260,7 @@ def _times(data: Transitions) -> NDArray[np.int64]:
     return data.first_times()[data.user] + np.asarray(data.day)
 
 
-def _totals(data: Transitions, days: int) -> _Totals:
+def _totals(data: Transitions, days: int) -> _UserTotals:
     """Totals over a test's days of every user with a row in the last of the log, and of their clusters."""
     time = _times(data)
     window = min(days, _length(data))
@@ -273,14 +273,14 @@ def _totals(data: Transitions, days: int) -> _Totals:
     }
     users = moments_of(sums)
     if data.cluster is None:
-        return _Totals(users, None)
+        return _UserTotals(users, None)
     _, cluster = np.unique(data.cluster[seen], return_inverse=True)
     sums[USERS] = np.ones(len(seen))
     added = {name: np.bincount(cluster, total).astype(np.float64) for name, total in sums.items()}
-    return _Totals(users, moments_of(added, clustered=True))
+    return _UserTotals(users, moments_of(added, clustered=True))
 
 
-def _units(lift: float, totals: _Totals) -> int | None:
+def _units(lift: float, totals: _UserTotals) -> int | None:
     """Units that an arm needs to detect a lift; None where the metric is 0 or the same for all."""
     effect, variance = lift * totals.users.average("reward"), totals.variance
     if effect == 0 or not variance > 0:
@@ -294,7 +294,7 @@ def _constant_arms(
     campaign: Campaign,
     places: NDArray[np.intp],
     bundle: Path | None,
-    totals: _Totals,
+    totals: _UserTotals,
     per_arm: int,
 ) -> list[str]:
     """Arms of constant actions and of the policy, with the money that their users are expected to spend, and more."""
@@ -348,7 +348,9 @@ def _budget(per_user: float, users: int) -> float:
     return max(1.0, ceil(money / unit) * unit)
 
 
-def _planned_words(part: float, lift: float, days: int, per_arm: int, totals: _Totals, units: int, reward: str) -> str:
+def _planned_words(
+    part: float, lift: float, days: int, per_arm: int, totals: _UserTotals, units: int, reward: str
+) -> str:
     what = "half of the estimated gain" if part < 1 else "the estimated gain"
     drawn = totals.drawn(units)
     clusters = "" if drawn is None else f" ({drawn:,} clusters)"

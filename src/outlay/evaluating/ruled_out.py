@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from outlay.core.campaign import Campaign
 from outlay.core.estimate import Estimate
+from outlay.core.wording import four
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +31,7 @@ class BrokenLimit:
     @property
     def words(self) -> str:
         """`coupon_cost is 2.557, and may be at most 1 per decision`."""
-        return f"{self.budget} is {self.value:.4g}, and may be {self.limit}"
+        return f"{self.budget} is {four(self.value)}, and may be {self.limit}"
 
 
 def ruled_out(estimates: Sequence[Estimate], campaign: Campaign) -> tuple[BrokenLimit, ...]:

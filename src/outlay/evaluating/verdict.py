@@ -32,7 +32,7 @@ from enum import StrEnum
 from outlay.core.campaign import Campaign
 from outlay.core.estimate import Estimate
 from outlay.core.reasons import ReasonKind
-from outlay.core.wording import change, exact, size
+from outlay.core.wording import change, exact, percent, size
 from outlay.estimators.certificate import Certificate
 from outlay.estimators.units import objective
 from outlay.evaluating.constants import AgainstConstants
@@ -398,4 +398,4 @@ class _Words:
             return ""
         if abs(against.spend) < SAME_SPEND:
             return f" at the same {name}"
-        return f" at {100 * abs(against.spend):.0f}% {'less' if against.spend < 0 else 'more'} {name}"
+        return f" at {percent(abs(against.spend), 0)} {'less' if against.spend < 0 else 'more'} {name}"

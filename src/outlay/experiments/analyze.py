@@ -29,7 +29,7 @@ from typing import Any
 import numpy as np
 
 from outlay.core.errors import OutlayError
-from outlay.core.target import Target
+from outlay.core.estimate import Target
 from outlay.experiments.checks import change_since, contradictions, log_reasons, ratio_reasons, sample_ratios
 from outlay.experiments.design import Arm, Experiment
 from outlay.experiments.lift import IntervalEstimate, Lift, Withheld, lift

@@ -52,7 +52,7 @@ ORACLES = ("ddqn", "edrr", "bcq", f"bcq{NETWORK}", ORTHOGONAL)
 
 
 @dataclass(frozen=True)
-class _Asked:
+class _Comparing:
     """What is compared, as `compare` takes it.
 
     Raises:
@@ -119,7 +119,7 @@ def compare(
         OutlayError: for wrong input.
         FolderError: if `out` holds something that outlay did not write, or there is nothing to resume.
     """
-    asked, report = _Asked(seeds, immediate, label_days, oracles, responses, rows), progress or silent
+    asked, report = _Comparing(seeds, immediate, label_days, oracles, responses, rows), progress or silent
     out = Path(out)
     check_replaceable(out, "comparison")
     campaign = source if isinstance(source, Campaign) else Campaign.load(source)
@@ -133,7 +133,7 @@ def compare(
     return comparison
 
 
-def _compared(partial: Path, campaign: Campaign, asked: _Asked, processes: int, report: Progress) -> Comparison:
+def _compared(partial: Path, campaign: Campaign, asked: _Comparing, processes: int, report: Progress) -> Comparison:
     """Learn and measure what the folder does not hold yet, and take means over seeds."""
     data, seeds = Transitions.open(partial / "data"), asked.seeds
     spans = [k for k in asked.label_days if k <= int(data.users["window"].max())]

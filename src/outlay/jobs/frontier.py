@@ -81,10 +81,10 @@ def frontier(
     wanted = list(budgets) or [own]
     for budget in wanted:
         mixtures.between(budget)  # refuses one that lies below the curve, before any look
-    known = certified(run, stored, mixtures.data, campaign)
+    known = certified(stored, run.identity, mixtures.data, campaign)
     if known is None and export is not None:
         evaluate(run, progress=within(report, 0.1, 0.8))
-        known = certified(run, stored, mixtures.data, campaign)
+        known = certified(stored, run.identity, mixtures.data, campaign)
     curve = curve_of(mixtures, wanted, known, within(report, 0.8, 0.95))
     if export is not None and known is not None:
         report(0.95, "writing the bundle")

@@ -1,12 +1,8 @@
 """From heads to coordinates: what the critic measures, in the units that the limits are written in.
 
 The critic's heads are x = (1−γ)·J of the reward, the m costs and, where a policy changes how often it decides, of the
-decisions (x_1). A limit is compared with a *coordinate*, linear in x and in ≤ form (floors negated):
-
-    per decision:  sign · (x_c − limit·(x_1 − 1)) ≤ sign · limit      ⇔  sign · (J_c − limit·J_1) ≤ 0
-    per user:      sign · horizon · x_c ≤ sign · limit                a running figure; the choice is made on totals
-
-so that with one decision a day (x_1 = 1) the coordinate of a budget per decision is its cost per decision.
+decisions (x_1). A limit is compared with a *coordinate*, linear in x (`core/inequalities.py`); of a budget per user it
+is sign · horizon · x_c, a running figure, as the choice is made on totals.
 """
 
 from __future__ import annotations
@@ -17,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from outlay.core.campaign import Campaign
+from outlay.core.inequalities import Inequalities
 from outlay.ops.spread import spreads
 
 Vector = NDArray[np.float64]
@@ -29,22 +26,23 @@ class Coordinates:
     Attributes:
         matrix: `[m, H]`.
         constant: `[m]`.
-        limits: `[m]` in ≤ form.
+        form: the limits in ≤ form.
         scale: `[m]` s_j = max(|limit|, spread of the logged cost), for violations and multipliers.
         reward_scale: spread of the logged reward.
         spread: `[H]` spread of each head's outcome, the unit it is learned in.
-        signs: `[m]` −1 for floors.
-        per_decision: `[m]` bool, budgets per decision.
     """
 
     matrix: Vector
     constant: Vector
-    limits: Vector
+    form: Inequalities
     scale: Vector
     reward_scale: float
     spread: Vector
-    signs: Vector
-    per_decision: NDArray[np.bool_]
+
+    @property
+    def limits(self) -> Vector:
+        """`[m]` in ≤ form."""
+        return self.form.limits
 
     def of(self, heads: Vector) -> Vector:
         """`[1+m]` reward and coordinates of a policy with these heads `[H]`."""
@@ -52,8 +50,7 @@ class Coordinates:
 
     def shown(self, x: Vector, decisions: float) -> Vector:
         """`[1+m]` reward and costs as tables show them, from coordinates: cost per decision where limits are so."""
-        per_decision = np.where(self.per_decision, max(decisions, 1e-9), 1.0)
-        return np.concatenate([x[:1], self.signs * (self.limits + (x[1:] - self.limits) / per_decision)])
+        return np.concatenate([x[:1], self.form.shown(x[1:], self.form.divisors(max(decisions, 1e-9)))])
 
     def weights(self, multiplier: Vector) -> Vector:
         """`[H]` w of the scalarised value: reward − λ·coordinates, λ in reward units per unit of coordinate."""
@@ -62,7 +59,7 @@ class Coordinates:
         return unit - multiplier @ self.matrix
 
 
-def coordinates(campaign: Campaign, outcome: NDArray[np.float32], *, steady: bool) -> Coordinates:
+def critic_coordinates(campaign: Campaign, outcome: NDArray[np.float32], *, steady: bool) -> Coordinates:
     """The coordinates of a campaign.
 
     Args:
@@ -70,27 +67,16 @@ def coordinates(campaign: Campaign, outcome: NDArray[np.float32], *, steady: boo
         outcome: `[N, 1+m]` logged outcomes of the learn rows, for the spreads.
         steady: whether x_1 = 1 for every policy, so that there is no head for it.
     """
-    count = len(campaign.budgets)
-    spread = spreads(outcome)
-    matrix = np.zeros((count, 1 + count + (not steady)))
-    constant = np.zeros(count)
-    scale = np.zeros(count)
-    for j, budget in enumerate(campaign.budgets):
-        horizon = 1.0 if budget.per == "decision" else float(campaign.meta.horizon_days)
-        matrix[j, 1 + j] = budget.sign * horizon
-        scale[j] = max(abs(budget.limit), horizon * spread[1 + j])
-        if budget.per == "decision" and not steady:
-            matrix[j, -1] = -budget.sign * budget.limit
-            constant[j] = budget.sign * budget.limit
+    spread, form = spreads(outcome), Inequalities.of(campaign.budgets)
+    horizon = np.where(form.per_decision, 1.0, float(campaign.meta.horizon_days))
+    matrix = np.column_stack([np.zeros(len(horizon)), np.diag(form.signs * horizon)])
     return Coordinates(
-        matrix=matrix,
-        constant=constant,
-        limits=np.array([b.sign * b.limit for b in campaign.budgets]),
-        scale=scale,
+        matrix=matrix if steady else np.column_stack([matrix, form.slopes]),
+        constant=np.zeros(len(horizon)) if steady else 0.0 - form.slopes,
+        form=form,
+        scale=np.maximum(np.abs(form.limits), horizon * spread[1:]),
         reward_scale=float(spread[0]),
         spread=spread if steady else np.append(spread, 1.0),
-        signs=np.array([float(b.sign) for b in campaign.budgets]),
-        per_decision=np.array([b.per == "decision" for b in campaign.budgets]),
     )
 
 

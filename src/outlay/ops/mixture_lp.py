@@ -63,21 +63,27 @@ def scaled_violation(costs: Floats, limits: Floats, scale: Floats) -> float:
 
 
 def solve_mixture(
-    measurements: Floats, limits: Floats, scale: Floats, start: NDArray[np.intp] | None = None
+    measurements: Floats,
+    limits: Floats,
+    scale: Floats,
+    start: NDArray[np.intp] | None = None,
+    *,
+    margin: Floats | float = 0.0,
 ) -> MixtureSolution:
     """Weights of least scaled violation and, among those, of the highest reward.
 
     Args:
-        measurements: `[k, 1+m]`, k ≥ 1, reward first, then costs in ≤ form. A margin per policy is a cost added here.
+        measurements: `[k, 1+m]`, k ≥ 1, reward first, then costs in ≤ form.
         limits: `[m]` in the unit of the costs.
         scale: `[m]` > 0, what counts as one unit of violation of each limit.
         start: `[m+1]` basis of a solution that keeps the limits, if one is known: saves phase one and most pivots.
+        margin: `[k, m]` by which the costs of each policy are raised (`certificate.margins`).
 
     Returns:
         A basic solution, with its duals.
     """
     rewards = measurements[:, 0]
-    excess = ((measurements[:, 1:] - limits) / scale).T
+    excess = ((measurements[:, 1:] + margin - limits) / scale).T
     rows, count = excess.shape
     if start is None:
         least, basis = _least_excess(rewards, excess)

@@ -14,7 +14,7 @@ import altair as alt
 
 from outlay.comparing.results import CONTROLS, ORIGINAL, Comparison, MethodRow, StoredCount
 from outlay.core.campaign import BudgetLimit
-from outlay.core.target import Target
+from outlay.core.estimate import Target
 from outlay.core.wording import days, short
 from outlay.pages.comparison_table import GROUPS, captures, lead, rows_of, table, ties
 from outlay.pages.page import (

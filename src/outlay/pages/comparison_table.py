@@ -17,7 +17,7 @@ from outlay.comparing.results import (
     leaders,
 )
 from outlay.core.campaign import BudgetLimit
-from outlay.core.target import Target
+from outlay.core.estimate import Target
 from outlay.core.wording import NONE, Interval, days, decimals, number, percent, short
 from outlay.pages.tables import limit as limit_words
 from outlay.pages.tables import per

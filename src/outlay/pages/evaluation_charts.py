@@ -12,8 +12,7 @@ from typing import Any
 import altair as alt
 
 from outlay.core.campaign import BudgetLimit
-from outlay.core.estimate import Estimate
-from outlay.core.target import Target
+from outlay.core.estimate import Estimate, Target
 from outlay.core.wording import days, exact, number, plain
 from outlay.estimators.certificate import BudgetBound
 from outlay.evaluating.diagnostics import MatchingPaths, SegmentOverlap

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from outlay.core.campaign import Campaign
-from outlay.core.estimate import Estimate
+from outlay.core.estimate import Estimate, Target, longest_total
 from outlay.core.reasons import Reason
-from outlay.core.target import Target, longest_total
 from outlay.core.wording import days, decimals, exact, number, plain, signed
 from outlay.estimators.certificate import CONDITIONS, Certificate
 from outlay.estimators.units import objective
@@ -27,7 +26,7 @@ def refusal(results: RunResults) -> str | None:
     """Return why the certificate has no bounds, or None."""
     certificate = results.evaluated.certificate
     if any(line.bound is None for line in certificate.budgets):
-        return certificate.withheld or certificate.words
+        return str(certificate.withheld or certificate.words)
     return certificate.words if certificate.too_few else None
 
 

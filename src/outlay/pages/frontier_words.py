@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from outlay.core.campaign import BudgetLimit
-from outlay.core.target import Target
-from outlay.core.wording import NONE, Interval, at_least, change, days, decimals, ends, exact, number, percent, plain
+from outlay.core.estimate import Target
+from outlay.core.wording import NONE, Interval, advised, change, days, decimals, ends, exact, number, percent, plain
 from outlay.evaluating.budget_curve import BudgetCurve, CurvePoint
 from outlay.pages.tables import Cell, Column, Row, Table, figure, kept, limit, per, words
 
@@ -114,6 +114,7 @@ class CurveWording:
     def panel(self, point: CurvePoint) -> dict[str, str]:
         """The texts of the panel for a budget, by the names of their elements."""
         budget = number(point.budget, self.budget_digits)
+        asked = advised(max(0.0, point.budget), digits=6, beyond=False)
         texts = {
             "budget": budget,
             "value": self.value(point.value),
@@ -122,7 +123,7 @@ class CurveWording:
             "margin": number(point.margin, self.spend_digits[self.place]),
             "marginal": _sentence(self.marginal(point)),
             "mixture": self.mixture(point),
-            "command": f"outlay frontier RUN --budget {at_least(point.budget)} --export DIR",
+            "command": f"outlay frontier RUN --budget {asked} --export DIR",
             "aria": f"budget {budget}: {self.value(point.value)} {self.reward}",
         }
         for j, digits in enumerate(self.spend_digits):

@@ -12,8 +12,7 @@ from typing import Literal
 from outlay.choosing.estimators import ESTIMATORS
 from outlay.choosing.run import Run
 from outlay.core.campaign import BudgetLimit, Campaign
-from outlay.core.estimate import Estimate
-from outlay.core.target import Target, longest_total
+from outlay.core.estimate import Estimate, Target, longest_total
 from outlay.core.wording import NONE, Interval, days, decimals, ends, exact, half, number, percent, plain
 from outlay.estimators.behaviour.check import BehaviourCheck
 from outlay.evaluating.check_result import CheckResult

@@ -100,20 +100,9 @@ def fit(
     share = label.mean(0, dtype=np.float64)
     spread, mean = np.where(binary, 1.0, spreads(label)), np.where(binary, 0.0, share)
 
-    width = 2 * len(data.schema.numeric)
-    shape = ResponseShape(data.schema.sizes, width, data.num_actions, label.shape[1], train.layers, train.embedding)
-    network: DeepFM | DIN
-    if response == "din":
-        days, columns = _lags(data)
-        network = din.init(shape._replace(num_numbers=width - 2 * days * columns), days, columns, seed)
-    else:
-        network = deepfm.init(shape, seed)
-    odds = np.log(
-        np.where(binary, share, 0.5) / np.where(binary, 1 - share, 0.5)
-    )  # where a head of a binary label begins
-    bias = network.dense[-1].bias + jnp.asarray(odds, jnp.float32)
-    network = eqx.tree_at(lambda net: net.dense[-1].bias, network, bias)
-    row_bytes = 4 * (shape.num_fields + data.outcome.shape[1] + label.shape[1])
+    odds = np.where(binary, share, 0.5) / np.where(binary, 1 - share, 0.5)
+    network, fields = _begun(data, response, train, np.log(odds), seed)
+    row_bytes = 4 * (fields + data.outcome.shape[1] + label.shape[1])
     every = int(np.clip(BLOCK_BYTES // (train.batch * row_bytes), 1, BLOCK_STEPS))
     blocks = max(1, round(max(train.epochs * len(rows) / train.batch, train.min_steps) / every))
 
@@ -133,6 +122,22 @@ def fit(
         if progress is not None:
             progress((done + every) / total, f"{done + every} of {total} steps")
     return Response(learner.network, mean, spread, tuple(binary.tolist()), data.outcome.shape[1])
+
+
+def _begun(
+    data: Transitions, response: Kind, train: Train, odds: NDArray[np.float64], seed: int
+) -> tuple[DeepFM | DIN, int]:
+    """A network before its first step, and how many fields it reads; `odds` `[H]`: where each head begins."""
+    width = 2 * len(data.schema.numeric)
+    shape = ResponseShape(data.schema.sizes, width, data.num_actions, len(odds), train.layers, train.embedding)
+    network: DeepFM | DIN
+    if response == "din":
+        days, columns = _lags(data)
+        network = din.init(shape._replace(num_numbers=width - 2 * days * columns), days, columns, seed)
+    else:
+        network = deepfm.init(shape, seed)
+    bias = network.dense[-1].bias + jnp.asarray(odds, jnp.float32)
+    return eqx.tree_at(lambda net: net.dense[-1].bias, network, bias), shape.num_fields
 
 
 def _lags(data: Transitions) -> tuple[int, int]:

@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from scipy.special import expit
 
 from outlay.core.errors import OutlayError
-from outlay.core.target import Target
+from outlay.core.estimate import Target
 from outlay.simulators.city import (
     BAR,
     BASE,

@@ -31,13 +31,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from outlay.choosing.candidates import CandidatePolicy, MeasuredPolicy, RunContext, measure_further, with_objectives
-from outlay.choosing.choose import best, margins_of, to_solve
+from outlay.choosing.choose import best, margins_of, solve
 from outlay.choosing.measure import Measure
 from outlay.core.campaign import Campaign
-from outlay.core.target import Target
+from outlay.core.estimate import Target
 from outlay.estimators.units import coordinates, days_counted, objective
 from outlay.ops.intervals import quantile, std_error
-from outlay.ops.mixture_lp import solve_mixture
 
 ROUNDS = 8  # in which columns are taken in
 LEVEL = 0.05  # chance that the check of costs finds fault where there is none
@@ -161,14 +160,14 @@ class _Master:
     def promise(self, kept: Sequence[MeasuredPolicy], column: int, context: RunContext) -> tuple[float, float]:
         """The reduced cost of one of these policies, and its standard error."""
 
-        def priced(policy: MeasuredPolicy, room: Vector) -> tuple[float, Vector]:
+        def priced(policy: MeasuredPolicy, margin: Vector) -> tuple[float, Vector]:
             x, influence, _ = coordinates(policy.fitted, context.campaign)
-            value = self.feasible * policy.objective - float(self.multiplier @ (x[1:] + room))
+            value = self.feasible * policy.objective - float(self.multiplier @ (x[1:] + margin))
             return value, self.feasible * policy.objective_influence - influence[:, 1:] @ self.multiplier
 
         value, noise = priced(kept[column], self.shrunk * margins_of([kept[column]], context)[0])
-        for place, weight, room in zip(self.places, self.weights, self.margin, strict=True):
-            theirs, influence = priced(kept[place], room)
+        for place, weight, margin in zip(self.places, self.weights, self.margin, strict=True):
+            theirs, influence = priced(kept[place], margin)
             value, noise = value - weight * theirs, noise - weight * influence
         return float(value), float(std_error(noise))
 
@@ -181,15 +180,13 @@ def _master(kept: Sequence[MeasuredPolicy], context: RunContext) -> _Master | No
     pool = [kept[i] for i in known]
     plain, found = margins_of(pool, context), best(pool, context)
     margin = plain if found is None else found.margin
-    x = to_solve(pool) + np.column_stack([np.zeros(len(pool)), margin])
-    limits = np.array([b.sign * b.limit for b in context.campaign.budgets])
-    solution = solve_mixture(x, limits, context.scale)
+    solution = solve(pool, context, margin)
     used = np.flatnonzero(solution.weights)
     multiplier = solution.duals
     if not solution.feasible:
         most = np.array([k.policy.multiplier for k in pool]).max(axis=0)
         multiplier = multiplier * _days(context.campaign) * np.min(most[multiplier > 0] / multiplier[multiplier > 0])
-    shrunk = np.divide(margin[0], plain[0], out=np.ones(len(limits)), where=plain[0] > 0)
+    shrunk = np.divide(margin[0], plain[0], out=np.ones(len(multiplier)), where=plain[0] > 0)
     return _Master(
         [known[i] for i in used], solution.weights[used], margin[used], shrunk, multiplier, solution.feasible
     )

@@ -33,7 +33,7 @@ from outlay.core.transitions import CERTIFY, LEARN, SELECT, SPLITS, Transitions
 from outlay.estimators.certificate import OWN
 from outlay.learning import COUNTED, checkpoint
 from outlay.learning.checkpoint import TrainingKey
-from outlay.learning.heads import Coordinates, coordinates
+from outlay.learning.heads import Coordinates, critic_coordinates
 from outlay.learning.in_steps import Stepwise
 from outlay.learning.learner import BestResponses, Task
 from outlay.learning.multipliers import POINTS
@@ -168,6 +168,19 @@ def learn(
         found.append(_learn_fold(view, replace(task, elsewhere=trained), oracle, part, told))
         if len(folds) > 1:
             shutil.rmtree(part / "bundle", ignore_errors=True)  # it was measured
+    return _served(data, campaign, oracle, folder, folds, found, began)
+
+
+def _served(
+    data: Transitions,
+    campaign: Campaign,
+    oracle: str,
+    folder: Path,
+    folds: Sequence[Transitions],
+    found: Sequence[FoldAnswers],
+    began: float,
+) -> Learned:
+    """Write the frontier of what every fold found, and return the mixture for the limits with what is told of it."""
     # The note is about a fold whose costs rise with λ, if there is one.
     check, shares = worst_of([each.check for each in found]), fold_shares(folds)
     write_frontier(folder / "frontier", [each.fold for each in found], check.words)
@@ -218,7 +231,7 @@ def _figures(
 def _learn_fold(data: Transitions, task: Task, oracle: str, folder: Path, report: Progress) -> FoldAnswers:
     """Learn from the users who teach in this fold, measure on those who select, choose for the limits."""
     campaign = task.campaign
-    coords = coordinates(campaign, data.outcome[spread_rows(task.rows)], steady=data.steady)
+    coords = critic_coordinates(campaign, data.outcome[spread_rows(task.rows)], steady=data.steady)
     if (model := countable(data)) is not None:
         check_possible(data, campaign, coords.limits, model)
     answers = learn_all(learners_of(oracle), task, within(report, 0, 0.8))

@@ -27,8 +27,9 @@ from numpy.typing import NDArray
 from outlay.core.campaign import Budget, Campaign
 from outlay.core.cmdp import TabularCMDP
 from outlay.core.errors import InfeasibleError
+from outlay.core.inequalities import Inequalities
 from outlay.core.transitions import LEARN, Transitions
-from outlay.core.wording import advised
+from outlay.core.wording import advised, four
 from outlay.ops.mixture_lp import solve_mixture
 from outlay.ops.tabular import constrained_optimum, reachable_limits
 
@@ -58,8 +59,9 @@ def check_together(data: Transitions, campaign: Campaign) -> None:
         if not places:
             continue
         budgets = [campaign.budgets[j] for j in places]
-        limits = np.array([_limit_a_day(budget, campaign) for budget in budgets])
-        signed = cost[:, places] * [budget.sign for budget in budgets]
+        form = Inequalities.of(budgets)
+        limits = form.limits / _days(per, campaign)
+        signed = cost[:, places] * form.signs
         if per == "decision":
             excess = signed - np.where(np.asarray(data.forced[rows]), 0.0, 1.0)[:, None] * limits
         else:
@@ -97,9 +99,9 @@ def proof(excess: Vector) -> Proof | None:
     return None
 
 
-def _limit_a_day(budget: Budget, campaign: Campaign) -> float:
-    days = 1 if budget.per == "decision" else campaign.meta.horizon_days
-    return budget.sign * budget.limit / days
+def _days(per: str, campaign: Campaign) -> int:
+    """Days that a limit is about."""
+    return 1 if per == "decision" else campaign.meta.horizon_days
 
 
 def _infeasible(
@@ -108,9 +110,9 @@ def _infeasible(
     """The error, with the sum of costs that proves it and what each limit would have to be at least."""
     used = [j for j in range(len(budgets)) if multiplier[j] > ROUNDING * multiplier.max()]
     where = ", ".join(f"budget {budgets[j].name} ({budgets[j].words})" for j in used)
-    days = [1 if b.per == "decision" else campaign.meta.horizon_days for b in budgets]
+    days = [_days(budget.per, campaign) for budget in budgets]
     within = [(limits[j] + least / multiplier[j]) * days[j] * budgets[j].sign for j in used]
-    ends = [f"{end:.4g}" for end in within]
+    ends = [four(end) for end in within]
     if len(used) == 1:
         (j,), (end,) = used, ends
         most, words = budgets[j].sign < 0, f"is {end} per decision"
@@ -130,15 +132,15 @@ def _infeasible(
     terms: list[str] = []
     for j in used:
         sign = "" if not terms and budgets[j].sign > 0 else "− " if budgets[j].sign < 0 else "+ "
-        factor = "" if abs(price[j] - 1) < ROUNDING else f"{price[j]:.4g}·"
+        factor = "" if abs(price[j] - 1) < ROUNDING else f"{four(price[j])}·"
         terms.append(f"{sign}{factor}{budgets[j].name}")
     ways = [
         f"{'raise' if budgets[j].sign > 0 else 'lower'} {budgets[j].name} to {end}"
         for j, end in zip(used, ends, strict=True)
     ]
     return InfeasibleError(
-        f"their limits cannot be kept together by any policy: {' '.join(terms)} is {shown:.4g} or more on every day of "
-        f"the learn users, and the limits ask for {asked:.4g} or less.",
+        f"their limits cannot be kept together by any policy: {' '.join(terms)} is {four(shown)} or more on every day "
+        f"of the learn users, and the limits ask for {four(asked)} or less.",
         file=campaign.path,
         where=where,
         way_out=f"At the least {' or '.join(ways)}, or add actions that reach further.",
@@ -153,7 +155,7 @@ def check_possible(data: Transitions, campaign: Campaign, limits: Vector, model:
     """
     if data.states is None or any(budget.per != "decision" for budget in campaign.budgets):
         return
-    signed = replace(model, cost=np.array([b.sign for b in campaign.budgets]) * model.cost)
+    signed = replace(model, cost=Inequalities.of(campaign.budgets).signs * model.cost)
     try:
         constrained_optimum(signed, limits, allowed=data.states.allowed)
     except InfeasibleError:

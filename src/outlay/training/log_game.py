@@ -12,21 +12,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from outlay.choosing.candidates import CandidatePolicy, RunContext
-from outlay.choosing.choose import Selection, choose, room
+from outlay.choosing.choose import Selection, choose, margin_of_constants
 from outlay.choosing.measure import CHUNK_ROWS, Measure
 from outlay.core.campaign import Campaign, Train
+from outlay.core.cmdp import TabularCMDP
 from outlay.core.errors import CampaignError
 from outlay.core.mixture import Mixture
 from outlay.core.progress import Progress, within
 from outlay.core.transitions import LEARN, SELECT, Transitions
-from outlay.estimators.units import coordinates as coordinates_of
-from outlay.estimators.units import needed_days
+from outlay.estimators.units import coordinates, needed_days
 from outlay.learning import checkpoint
 from outlay.learning.acting import Policy
 from outlay.learning.checkpoint import TrainingKey
 from outlay.learning.fresh import settings_of
 from outlay.learning.game import BISECTIONS, Game, GameProgress, frugal, play
-from outlay.learning.heads import Coordinates, coordinates, largest_multiplier
+from outlay.learning.heads import Coordinates, critic_coordinates, largest_multiplier
 from outlay.learning.mixing import RULES
 from outlay.learning.mixing.rule import FinalWeights, Rule
 from outlay.learning.tabular import counted_model
@@ -153,7 +153,7 @@ def set_up(
         seed: of everything random.
         multipliers: the multiplier player.
         solved_again: whether the weights will be solved again, with room for the certificate. The game is then played
-            on limits that are lower by that room, and keeps a frugal policy aside.
+            on limits that are lower by that margin, and keeps a frugal policy aside.
 
     Raises:
         CampaignError: if there are several limits, which a bisection does not take.
@@ -164,43 +164,26 @@ def set_up(
     outcome = data.outcome[sample]
     train = campaign.train
     if multipliers == "bisection":
-        if len(campaign.budgets) > 1:
-            raise CampaignError(
-                f"there are {len(campaign.budgets)} budgets; a bisection looks for one λ.",
-                file=campaign.path,
-                where="[[budget]]",
-                way_out="Keep one budget, or take another --method.",
-            )
-        train = _in_stages(train, len(rows))
+        train = _in_stages(campaign, len(rows))
     model = counted_model(data, SELECT)
     check_together(data, campaign)
-    coords = coordinates(campaign, outcome, steady=data.steady)
+    coords = critic_coordinates(campaign, outcome, steady=data.steady)
     if model is not None:
         check_possible(data, campaign, coords.limits, model)
     if solved_again:
-        lowered = campaign.lowered(room(critic_context(data, campaign, coords, oracle, seed, data.folder)))
-        coords = coordinates(lowered, outcome, steady=data.steady)
-    if train.multiplier_max is None:
-        scaled = largest_multiplier(data.action[sample], outcome, coords, campaign.meta.discount)
-        raw = scaled * coords.reward_scale / coords.scale
-        bound = scaled if train.scaled_multipliers else raw
-    else:
-        bound = np.full(len(coords.limits), train.multiplier_max)
-
-    def counted(policy: Policy) -> Vector:
-        assert model is not None  # it is given to the game only then
-        assert data.states is not None
-        return coords.of(measure(model, policy.choose(data.states)))
-
+        lowered = campaign.lowered(
+            margin_of_constants(critic_context(data, campaign, coords, oracle, seed, data.folder))
+        )
+        coords = critic_coordinates(lowered, outcome, steady=data.steady)
     by_log = train.measured_by == "auto"
     return Game(
         data=data,
         train=train,
         settings=settings_of(train, oracle, campaign.meta.discount),
         coords=coords,
-        bound=bound,
+        bound=_bound(data, sample, campaign, coords),
         rule=rule,
-        measure=None if not by_log else _by_fit(data, campaign) if model is None else counted,
+        measure=_measure(data, campaign, coords, model) if by_log else None,
         counted=by_log and model is not None,
         learn_rows=rows,
         seed=seed,
@@ -209,11 +192,39 @@ def set_up(
     )
 
 
-def _in_stages(train: Train, rows: int) -> Train:
+def _bound(data: Transitions, sample: NDArray[np.int64], campaign: Campaign, coords: Coordinates) -> Vector:
+    """`[m]` λ_max: the setting, or what the rows of a sample say."""
+    train = campaign.train
+    if train.multiplier_max is not None:
+        return np.full(len(coords.limits), train.multiplier_max)
+    scaled = largest_multiplier(data.action[sample], data.outcome[sample], coords, campaign.meta.discount)
+    return scaled if train.scaled_multipliers else scaled * coords.reward_scale / coords.scale
+
+
+def _in_stages(campaign: Campaign, rows: int) -> Train:
     """The schedule with a candidate for each λ of a bisection."""
+    if len(campaign.budgets) > 1:
+        raise CampaignError(
+            f"there are {len(campaign.budgets)} budgets; a bisection looks for one λ.",
+            file=campaign.path,
+            where="[[budget]]",
+            way_out="Keep one budget, or take another --method.",
+        )
+    train = campaign.train
     steps = max(train.epochs * rows / train.batch, train.min_steps)
     stage = max(1, round(steps / BISECTIONS / train.multiplier_every)) * train.multiplier_every
     return train.model_copy(update={"candidate_every": stage})
+
+
+def _measure(
+    data: Transitions, campaign: Campaign, coords: Coordinates, model: TabularCMDP | None
+) -> Callable[[Policy], Vector]:
+    """How a candidate is measured on *select* users: by the model where their states are counted, else by a fit."""
+    states = data.states
+    if model is None:
+        return _by_fit(data, campaign)
+    assert states is not None
+    return lambda policy: coords.of(measure(model, policy.choose(states)))
 
 
 def _by_fit(data: Transitions, campaign: Campaign) -> Callable[[Policy], Vector]:
@@ -224,7 +235,7 @@ def _by_fit(data: Transitions, campaign: Campaign) -> Callable[[Policy], Vector]
     def fitted(policy: Policy) -> Vector:
         blocks = np.array_split(rows, max(1, len(rows) // CHUNK_ROWS))
         actions = np.concatenate([policy.actions(*data.features(some), data.allowed(some)) for some in blocks])
-        return coordinates_of(evaluator.fit(actions, days=days), campaign)[0]
+        return coordinates(evaluator.fit(actions, days=days), campaign)[0]
 
     return fitted
 

@@ -25,7 +25,7 @@ from outlay.core.campaign import Campaign
 from outlay.core.progress import Progress
 from outlay.core.transitions import LEARN, Transitions
 from outlay.learning import LEARNERS, POOL
-from outlay.learning.heads import coordinates, largest_multiplier
+from outlay.learning.heads import critic_coordinates, largest_multiplier
 from outlay.learning.held_out import EffectScore
 from outlay.learning.learner import BestResponses, Task
 from outlay.learning.outcomes import without_amount_luck
@@ -49,7 +49,7 @@ def task_of(
     rows = data.rows_of(LEARN)
     sample = spread_rows(rows)
     taught = without_amount_luck(data, seed) if all(LEARNERS[name].WITHOUT_LUCK for name in learners) else data
-    coords = coordinates(campaign, taught.outcome[sample], steady=data.steady)
+    coords = critic_coordinates(campaign, taught.outcome[sample], steady=data.steady)
     scaled = largest_multiplier(data.action[sample], taught.outcome[sample], coords, campaign.meta.discount)
     bound = scaled * coords.reward_scale / coords.scale
     return Task(learners[0], taught, campaign, coords, bound, rows, seed, folder, resume)

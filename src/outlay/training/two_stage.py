@@ -30,7 +30,7 @@ from outlay.core.campaign import Campaign
 from outlay.core.looking_back import with_lags
 from outlay.core.progress import Progress, within
 from outlay.core.transitions import LEARN, SELECT, Transitions
-from outlay.learning.heads import coordinates
+from outlay.learning.heads import critic_coordinates
 from outlay.response.answers import Response, arrays
 from outlay.response.labels import Calibration, calibrate, k_day_labels
 from outlay.response.model import Kind, fit
@@ -145,7 +145,7 @@ def fit_policies(
     rows, label = k_day_labels(seen, label_days, seen.rows_of(LEARN))
     model = fit(seen, rows, label, response=response, train=campaign.train, seed=seed, progress=report)
     sample = spread_rows(data.rows_of(LEARN))
-    scale = coordinates(campaign, data.outcome[sample], steady=data.steady).scale
+    scale = critic_coordinates(campaign, data.outcome[sample], steady=data.steady).scale
     heads = ("reward", *(budget.name for budget in campaign.budgets))
     context = RunContext(data, campaign, scale, heads, None, seed, folder, None if seen is data else seen)
     return FittedPolicies(context, model, len(rows), _policies(context, model), time.perf_counter() - began)

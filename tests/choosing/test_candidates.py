@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from outlay.choosing.shrinkage import shrunk
+from outlay.choosing.candidates import shrunk
 from outlay.ops.mixture_lp import solve_mixture
 
 COST = np.linspace(0, 1, 21)
