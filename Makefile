@@ -13,6 +13,7 @@
 # make experiment      an A/B test from the plan to the verdict, behind a real server (minutes)
 # make paper-ab        the paper's own A/B test: the frontier against DIN with the linear program (a quarter of an hour)
 # make bench-input    2,000 mutated campaign files and logs: a result or one error, never a traceback (half an hour)
+# make bench-public NEORL=PATH STARBUCKS=PATH COBS=PATH   on ground that others made (hours); without its path one is left out
 # make bench-game   the exact game on random models (minutes): tables and figures of docs/game.md
 
 PYTHON ?= python3
@@ -20,7 +21,7 @@ BIN := .venv/bin
 STAMP := .venv/.outlay
 STAMP_ALL := .venv/.outlay-all
 
-.PHONY: setup setup-all demo test test-all check format bench bench-claims bench-trust bench-evaluation bench-frontier bench-game bench-ledger bench-serve bench-experiment bench-input experiment paper-ab clean
+.PHONY: setup setup-all demo test test-all check format bench bench-claims bench-trust bench-evaluation bench-frontier bench-game bench-ledger bench-serve bench-experiment bench-input bench-public experiment paper-ab clean
 
 # What the demo and the tests need; the other targets add Ray, PostgreSQL, the type checker and the peers of some tests.
 setup: $(STAMP)
@@ -106,6 +107,21 @@ bench-input: setup
 
 bench-game: setup
 	$(BIN)/python benchmarks/random_games.py
+
+# Paths of copies of the repositories that public_neorl.py, public_starbucks.py and public_cobs.py name; without one, the
+# script is left out. Peers, and the data of OBP's wheel, come with the environment of the peers.
+NEORL ?=
+STARBUCKS ?=
+COBS ?=
+
+bench-public: setup
+	$(if $(NEORL),$(BIN)/python benchmarks/public_neorl.py $(NEORL) --seeds 1 2 3,@echo 'NeoRL is left out: NEORL=PATH')
+	$(if $(STARBUCKS),$(BIN)/python benchmarks/public_starbucks.py $(STARBUCKS),@echo 'Starbucks is left out: STARBUCKS=PATH')
+	$(BIN)/python benchmarks/public_obp.py synthetic
+	$(BIN)/python benchmarks/public_obp.py open-bandit --seeds 0 1 2 3 4 5 6 7 8 9
+	$(if $(COBS),$(BIN)/python benchmarks/public_cobs.py $(COBS),@echo 'COBS is left out: COBS=PATH')
+	$(BIN)/python benchmarks/public_worlds.py --worlds shop --users 20000
+	$(BIN)/python benchmarks/public_worlds.py --worlds mild slow --users 50000 --seeds 1 2
 
 clean:
 	rm -rf .venv runs dist

@@ -83,6 +83,13 @@ class Learners:
         self._ask({"act": str(seen), "model": model, "prices": list(prices), "out": str(out)})
         return np.asarray(np.load(out), np.int64)
 
+    def tell(self, model: int, codes: NDArray[Any], numbers: NDArray[Any]) -> NDArray[np.float64]:
+        """`[2, n, K]` reward and cost that a model of trees expects of every action."""
+        seen, out = self.folder / "seen.npz", self.folder / "told.npy"
+        np.savez(seen, codes=codes, numbers=numbers)
+        self._ask({"tell": str(seen), "model": model, "out": str(out)})
+        return np.asarray(np.load(out), np.float64)
+
     def close(self) -> None:
         """End it."""
         assert self.process.stdin is not None
@@ -100,9 +107,9 @@ class Learners:
         raise RuntimeError(f"the peers' process ended at {request}")
 
 
-def write_log(data: Transitions, path: Path) -> None:
-    """What the peers learn from: the learn users' rows, encoded as outlay encodes them."""
-    rows = data.rows_of(LEARN)
+def write_log(data: Transitions, path: Path, rows: NDArray[np.int64] | None = None) -> None:
+    """What the peers learn from: these rows, the learn users' by default, encoded as outlay encodes them."""
+    rows = data.rows_of(LEARN) if rows is None else rows
     codes, numbers = data.features(rows)
     labels: dict[str, Any] = {}
     for days in LABELS:

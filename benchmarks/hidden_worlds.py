@@ -32,7 +32,7 @@ Source: ours; the kinds of worlds are those in which outside reviewers found cer
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -49,6 +49,7 @@ from outlay.ops.hashing import rendezvous
 Floats = NDArray[np.float64]
 COUPONS = np.array([0.0, 1.0, 2.0, 4.0])
 STRENGTH = np.log1p(COUPONS) / np.log(5)
+PAST = ("action", "reward", "coupon_cost")  # columns of a day before
 VALID = 14  # days of an unused coupon
 Policy = Callable[["People"], NDArray[np.int64]]  # index of the coupon of every user today
 
@@ -298,24 +299,30 @@ def served(bundle: Bundle) -> Policy:
         users = len(people.type)
         columns: dict[str, Any] = dict(people.table())
         if bundle.history is not None:
-            columns |= dict(zip(bundle.history.names, summaries(bundle.history, people).T.copy(), strict=True))
+            columns |= dict(
+                zip(bundle.history.names, past_features(bundle.history, people.past, PAST, users).T.copy(), strict=True)
+            )
         encoded = bundle.schema.encode(pa.table(columns))
         if users not in drawn:
-            names = (f"{i}:truth" for i in range(users))
-            drawn[users] = np.asarray(rendezvous([m.salt for m in bundle.members], bundle.weights, names))
+            drawn[users] = drawn_members(bundle, users)
         actions = np.stack([chosen for chosen, _ in bundle.choices(encoded.codes, encoded.numbers)])
         return np.asarray(actions[drawn[users], np.arange(users)])
 
     return act
 
 
-def summaries(history: History, people: People) -> NDArray[np.float32]:
-    """The features of the users' past today."""
-    users = len(people.type)
-    last = people.past[-history.days :]
-    days, place = len(last), ["action", "reward", "coupon_cost"]
-    values = np.stack(last, axis=1).reshape(users * days, 3) if days else np.empty((0, 3))
-    kept = values[:, [place.index(column) for column in history.columns]].astype(np.float32)
+def drawn_members(bundle: Bundle, users: int) -> NDArray[np.int64]:
+    """`[users]` the member that each user keeps."""
+    names = (f"{i}:truth" for i in range(users))
+    return np.asarray(rendezvous([m.salt for m in bundle.members], bundle.weights, names))
+
+
+def past_features(history: History, past: Sequence[Floats], names: Sequence[str], users: int) -> NDArray[np.float32]:
+    """`[users, F]` the features of the users' past today; `past` has a `[users, len(names)]` of each day before."""
+    last = past[-history.days :]
+    days = len(last)
+    values = np.stack(last, axis=1).reshape(users * days, len(names)) if days else np.empty((0, len(names)))
+    kept = values[:, [names.index(column) for column in history.columns]].astype(np.float32)
     rows = PastRows(np.repeat(np.arange(users), days), np.tile(np.arange(days), users), kept)
     return history.summarise(rows, np.arange(users), np.full(users, days))
 

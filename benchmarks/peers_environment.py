@@ -20,6 +20,7 @@ HERE = Path(__file__).parent
 PEERS = HERE / ".venv-peers"
 D3RLPY = ("torch==2.13.0", "d3rlpy==2.8.1")
 SCOPE_RL = (*D3RLPY, "scope-rl==0.2.1")
+NEORL = ("torch==2.13.0", "gym==0.26.2", "tqdm==4.70.1")
 THREADS = tuple(sorted({1, os.cpu_count() or 1}))  # PyTorch's threads wait for each other on a machine not quite idle
 
 

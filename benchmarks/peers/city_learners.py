@@ -8,6 +8,7 @@ cost), timeout [N] (the end of a user's rows), discount, and for each label of k
     {"fit": "cql" | "bcq", "price": λ, "steps": …, "seed": …}            a network for the reward r − λc
     {"fit": "S" | "T", "days": k}                                        trees of the k-day totals of reward and cost
     {"act": features.npz, "model": 0, "prices": [λ, …], "out": actions.npy}   [L, n], by the first that was fitted
+    {"tell": features.npz, "model": 0, "out": told.npy}                  [2, n, K] reward and cost that trees expect
 
 Prices are for the trees: a network has its own.
 """
@@ -69,8 +70,8 @@ def network(log: Any, kind: str, price: float, steps: int, seed: int) -> Act:
     return lambda codes, numbers, _prices: learner.predict(observed(codes, numbers))[None]
 
 
-def trees(log: Any, kind: str, days: int) -> Act:
-    """One model for all actions (S) or one for each (T), of reward and of cost; priced."""
+def trees(log: Any, kind: str, days: int) -> Callable[[Any, Any], Any]:
+    """One model for all actions (S) or one for each (T), of reward and of cost: what they expect, `[2, n, K]`."""
     import lightgbm
 
     rows, label = log[f"rows_{days}"], log[f"label_{days}"]
@@ -86,14 +87,24 @@ def trees(log: Any, kind: str, days: int) -> Act:
     else:
         models = [[model(table[action == a], y[action == a]) for a in range(count)] for y in label.T]
 
-    def act(codes: Any, numbers: Any, prices: list[float]) -> Any:
+    def tell(codes: Any, numbers: Any) -> Any:
         seen = np.concatenate([codes, numbers], axis=1).astype(np.float32)
         told = np.empty((2, len(seen), count))
         for a in range(count):
             x = np.column_stack([seen, np.full(len(seen), a, np.float32)]) if kind == "S" else seen
             for j in range(2):
                 told[j, :, a] = models[j][a].predict(x)
-        return np.stack([(told[0] - price * told[1]).argmax(axis=1) for price in prices])
+        return told
+
+    return tell
+
+
+def priced(tell: Callable[[Any, Any], Any]) -> Act:
+    """The largest reward − λ·cost."""
+
+    def act(codes: Any, numbers: Any, prices: list[float]) -> Any:
+        reward, cost = tell(codes, numbers)
+        return np.stack([(reward - price * cost).argmax(axis=1) for price in prices])
 
     return act
 
@@ -103,16 +114,21 @@ def main(path: str) -> None:
     with np.load(path) as file:
         log = {name: file[name] for name in file.files}
     models: list[Act] = []
+    tells: dict[int, Callable[[Any, Any], Any]] = {}
     for line in sys.stdin:
         asked = json.loads(line)
         if "act" in asked:
             with np.load(asked["act"]) as seen:
                 found = models[asked["model"]](seen["codes"], seen["numbers"], asked["prices"])
             np.save(asked["out"], np.asarray(found, np.int64))
+        elif "tell" in asked:
+            with np.load(asked["tell"]) as seen:
+                np.save(asked["out"], tells[asked["model"]](seen["codes"], seen["numbers"]))
         elif asked["fit"] in ("cql", "bcq"):
             models.append(network(log, asked["fit"], asked["price"], asked["steps"], asked["seed"]))
         else:
-            models.append(trees(log, asked["fit"], asked["days"]))
+            tells[len(models)] = trees(log, asked["fit"], asked["days"])
+            models.append(priced(tells[len(models)]))
         print("ANSWER", flush=True)
 
 
