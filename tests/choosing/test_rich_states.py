@@ -20,7 +20,7 @@ from outlay.estimators.agreement import Agreement
 from outlay.estimators.long_run import LONG_RUN
 from outlay.estimators.sequential import Sequential
 from outlay.estimators.units import chosen_by, displayed
-from outlay.estimators.windowed import beyond_window, discounted_weights, window_of
+from outlay.estimators.windowed import beyond_window, claims_window, discounted_weights, window_of
 from outlay.evaluating.evaluation import Evaluation
 from outlay.evaluating.verdict import VerdictKind
 from policy_files import policy_file
@@ -183,7 +183,8 @@ def test_which_days_claims_are_about(judged: tuple[Evaluation, Transitions], hab
     assert window_of(habit_data) is None, "states are counted"
     assert window_of(replace(habit_data, state=None, states=None)) == 7
     assert window_of(data) == 7
-    assert window_of(with_discount(data, 0.0)) is None, "nothing follows"
+    assert window_of(with_discount(data, 0.0)) == 1, "the first day is all there is"
+    assert claims_window(with_discount(data, 0.0)) is None, "so there is nothing to say of further days"
     assert window_of(with_discount(data, 0.5)) == 5, "what holds all but a twentieth of the weight"
     assert window_of(replace(data, terminal=np.asarray(data.next_row) < 0)) is None, "every story ends in the log"
     late = np.array(data.users)

@@ -143,9 +143,9 @@ def test_the_same_seed_gives_the_same_bundle_and_another_seed_another(habit: Hab
 
 @pytest.fixture(scope="module")
 def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """5,000 users, of whom the paper's split leaves 250 to measure on: too few to say what a policy is worth."""
+    """150 users, of whom the paper's split leaves seven to measure on: too few to say what a policy is worth."""
     folder = tmp_path_factory.mktemp("small")
-    campaign = Campaign.load(outlay.simulate("habit", folder / "log", users=5000, seed=3))
+    campaign = Campaign.load(outlay.simulate("habit", folder / "log", users=150, seed=3))
     outlay.prepare(campaign.with_train(preset="paper", layers=[16, 8]), folder / "data")
     return folder / "data"
 

@@ -50,13 +50,13 @@ from outlay.core.estimate import Target
 from outlay.core.reasons import Reason, ReasonKind
 from outlay.estimators.basis import Array, Basis, StateActions
 from outlay.estimators.clusters import by_cluster
-from outlay.estimators.fitted import LEAST_ROWS, SUPPORT, Sample
+from outlay.estimators.fitted import Sample
 from outlay.estimators.importance import few_users, row_ratios
 from outlay.estimators.joint import Joint, certain, joined, withheld
 from outlay.estimators.panel import Index, Panel
 from outlay.estimators.recursion import Discounted, Need, adjoint, forward, future_values, solve
 from outlay.estimators.regression import PolicyMoves, Stage, supported
-from outlay.estimators.windowed import over_window
+from outlay.estimators.windowed import LEAST_ROWS, SUPPORT, over_window
 from outlay.ops.hashing import uniform
 from outlay.ops.importance import row_weights
 

@@ -40,10 +40,8 @@ from outlay.estimators.joint import Joint, certain, joined, withheld
 from outlay.estimators.panel import Panel
 from outlay.estimators.recursion import Backward, Need, adjoint, backward, forward, solve
 from outlay.estimators.regression import LogCells, PolicyMoves, Regression, Stage, regress
-from outlay.estimators.windowed import over_window
+from outlay.estimators.windowed import LEAST_ROWS, SUPPORT, over_window
 
-SUPPORT = 0.01  # of a policy's paths: as many may meet thin pairs, and a number is still given
-LEAST_ROWS = 2  # behind a state and action: with fewer the pair is thin
 IMPOSSIBLE = 0.1  # how far, in ranges of the outcome, a value may lie beyond what outcomes can add up to
 
 

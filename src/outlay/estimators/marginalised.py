@@ -50,11 +50,11 @@ from outlay.estimators.basis import (
     Solver,
     StateActions,
 )
-from outlay.estimators.fitted import LEAST_ROWS, SUPPORT, possible, range_of
+from outlay.estimators.fitted import possible, range_of
 from outlay.estimators.importance import few_users, mean_ratio, off_one, row_ratios
 from outlay.estimators.joint import Joint, certain, joined, withheld
 from outlay.estimators.panel import Index, Panel
-from outlay.estimators.windowed import over_window
+from outlay.estimators.windowed import LEAST_ROWS, SUPPORT, over_window
 
 LEAST_BEHIND = 40  # rows
 TINY = 1e-300

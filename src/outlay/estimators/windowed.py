@@ -38,7 +38,8 @@ from outlay.core.transitions import CERTIFY, SELECT, Transitions
 from outlay.estimators.joint import J
 from outlay.estimators.panel import Panel
 
-LEAST_ROWS = 4  # for each state and action: with fewer most are thin, and counts say nothing
+LEAST_ROWS = 2  # behind a state and action: with fewer the pair is thin, and counts say nothing of it
+SUPPORT = 0.01  # of a policy's paths: as many may meet thin pairs, and a number is still given
 COVERED = 0.5  # of the users who joined late, whose windows cover the days that claims are about
 LITTLE = 0.05  # of the discounted weight: what may lie beyond the days that the log shows
 Array = NDArray[np.float64]
@@ -69,12 +70,14 @@ def window_of(data: Transitions) -> int | None:
     extrapolated: nothing holds the values of the days after the log to those that were seen. There k is as many days as
     hold all but `LITTLE` of the discounted weight, or as the log shows, if these are fewer: those that the windows of
     half the users cover who joined after its first day, if more than `LITTLE` of all did. Claims are about all users
-    (`estimators/sequential.py`), and users who joined late may be of a kind of their own. Without a tail (discount 0,
-    or every path ends in a terminal row) there is nothing to extrapolate.
+    (`estimators/sequential.py`), and users who joined late may be of a kind of their own. With discount 0 the first day
+    is all that counts. Without a tail (every path ends in a terminal row) there is nothing to extrapolate.
     """
     discount = data.campaign.meta.discount
-    if discount == 0 or all(counted(data, split) for split in (SELECT, CERTIFY)):
+    if all(counted(data, split) for split in (SELECT, CERTIFY)):
         return None
+    if discount == 0:
+        return 1
     if not ((np.asarray(data.next_row) < 0) & ~np.asarray(data.terminal)).any():
         return None
     windows = np.sort(np.asarray(data.users["window"], np.int64))[::-1]
@@ -85,8 +88,11 @@ def window_of(data: Transitions) -> int | None:
 
 
 def counted(data: Transitions, split: int) -> bool:
-    """Whether the states of a split are few, and each met often enough that its rows can speak for it.
+    """Whether the states of a split are few, and those that users meet are met often enough to speak for themselves.
 
+    A counter that grows, such as days since the last visit, makes states that few users meet. Where more users meet
+    one with fewer than `LEAST_ROWS` rows for each action than an estimate by counts may leave out (`SUPPORT`), that
+    estimate would be withheld, and lines through the features say more.
     Of a fold: whether they are so in all folds, which are then measured alike.
     """
     return all(_counted(view, split) for view in data.siblings())
@@ -96,8 +102,9 @@ def _counted(data: Transitions, split: int) -> bool:
     if data.states is None or data.state is None:
         return False
     rows = data.rows_of(split)
-    met = len(np.unique(np.asarray(data.state[rows])))
-    return len(rows) >= LEAST_ROWS * met * data.num_actions
+    state, users = np.asarray(data.state[rows]), np.asarray(data.user[rows])
+    thin = np.bincount(state, minlength=len(data.states)) < LEAST_ROWS * data.num_actions
+    return len(np.unique(users[thin[state]])) <= SUPPORT * len(np.unique(users))
 
 
 def claimed(campaign: Campaign, days: int | None) -> int | None:
@@ -108,7 +115,7 @@ def claimed(campaign: Campaign, days: int | None) -> int | None:
 def claims_window(data: Transitions) -> Window | None:
     """Return the days that claims are about, with the sentence that pages show; None where values are discounted."""
     days, campaign = window_of(data), data.campaign
-    if days is None:
+    if days is None or campaign.meta.discount == 0:  # without a discount the first day is all there is
         return None
     beyond = campaign.meta.discount**days
     least, most = (np.asarray(bound) for bound in (data.outcome.min(axis=0), data.outcome.max(axis=0)))
