@@ -21,17 +21,21 @@ import os
 import sys
 import types
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
 
 
-def environment(checkout: Path):
+def environment(checkout: Path) -> Any:
     """Its environment, without the imports of its data sets and other tasks."""
-    package = types.ModuleType("neorl")
+    package: Any = types.ModuleType("neorl")
     package.__path__ = [str(checkout / "neorl")]
     sys.modules["neorl"] = package
-    utils = types.ModuleType("neorl.utils")
+    utils: Any = types.ModuleType("neorl.utils")
     utils.get_json = utils.sample_dataset = utils.LOCAL_JSON_FILE_PATH = utils.DATA_PATH = None
     sys.modules["neorl.utils"] = package.utils = utils
     for name in ("neorl.neorl_envs", "neorl.neorl_envs.SalesPromotion"):
@@ -62,12 +66,13 @@ def main() -> None:
             answers.write("{}\n")
 
 
-def day(game, action: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def day(game: Any, action: Floats) -> tuple[Floats, Floats]:
     """Play one day: cost and value `[users]`, which its `step` returns summed over all users only."""
-    inner, played = game.inner_env, []
+    inner = game.inner_env
+    played: list[Any] = []
     step = inner.step
 
-    def remembered(given):
+    def remembered(given: Floats) -> tuple[Any, ...]:
         played[:] = step(given)
         return *played[:2], np.array(played[2])
 
