@@ -153,7 +153,7 @@ def learn(task: Task, report: Progress) -> BestResponses:
         multiplier=multiplier,
         description="the counted model, whose best responses are exact,",
         notes=[
-            f"The log has {len(states)} distinct states, each met often enough to count: the counted model{smooth}, "
+            f"The log has {len(states)} distinct states, few enough to count: the counted model{smooth}, "
             f"with exact best responses, instead of networks or trees (--oracle {', '.join(others)} or {last})."
         ],
         exact=lambda price: network(price[None], respond(model, coords, states.allowed, price)[None]),
