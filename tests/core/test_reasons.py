@@ -64,6 +64,11 @@ READS: dict[ReasonKind, tuple[Mapping[str, Any], str]] = {
     K.FEW_USERS: ({"count": 12, "units": "users", "needed": 30}, "it rests on 12 users, and 30 are needed"),
     K.LIMIT: ({}, "a limit is not kept"),
     K.DAYS: ({"found": "shocks of 3%"}, "as days differ (shocks of 3%)"),
+    K.HELD: (
+        {"budget": "coupon_cost", "value": 2.2134567, "low": 2.134567, "high": 2.29, "limit": 2.2},
+        "coupon_cost is estimated at 2.213 (2.135 to 2.29) where 2.2 is allowed, with no room kept as proof: the cap "
+        "of the ledger holds it",
+    ),
     K.REPRODUCED: ({}, "the estimator gives the old policy's observed totals back"),
     K.NO_TOTAL: ({}, "not checked: no total was both observed and fitted"),
     K.NOT_TESTED: ({}, "not tested: too few users, or clusters of them, have two days with a choice"),

@@ -226,6 +226,54 @@ def test_a_policy_that_is_not_believed_certifies_nothing_though_it_was_measured(
         assert all(e.recommended for e in estimates if e.policy == "old")
 
 
+def held(about: Campaign) -> Campaign:
+    return about.model_copy(update={"train": about.train.model_copy(update={"hold": "serving"})})
+
+
+def test_a_budget_that_is_held_while_serving_is_claimed_by_no_certificate_and_hinders_none_of_its_figures() -> None:
+    """Whether its bound keeps the limit or not: the estimate and its interval are the reason. Other limits stay."""
+    of, one = points(random_covariance(12, 6), np.tile([0.5, 0.9, 1.0], 4), 4), np.eye(3)[0]
+    for limit in (2.0, 0.9, 0.89):
+        about = under(campaign(0.8, [COST]), cost=limit)
+        proved, served = (band(of, each).certificate(one, each) for each in (about, held(about)))
+        assert proved.certified == (limit == 2.0)
+        assert served.reason is not None
+        assert (served.certified, served.held, served.withheld) == (False, "cost", None)
+        assert replace(served, reason=proved.reason) == proved, "figures and bounds are the same"
+        money = next(e for e in band(of, about).estimates(one, about) if e.target == "cost")
+        assert served.reason.figures == {
+            "budget": "cost",
+            "value": money.value,
+            "low": money.low,
+            "high": money.high,
+            "limit": limit,
+        }
+
+
+def test_what_is_surely_and_far_beyond_its_limit_is_not_held() -> None:
+    """The cap would serve another mixture than the one whose gain is told."""
+    of = points(1e-2 * random_covariance(12, 6), np.tile([0.5, 0.9, 1.0], 4), 4)
+    for limit, kind in ((0.83, ReasonKind.HELD), (0.81, ReasonKind.LIMIT)):  # 8 and 11% too much
+        about = held(under(campaign(0.8, [COST]), cost=limit))
+        found = band(of, about).certificate(np.eye(3)[0], about)
+        assert found.reason is not None
+        assert found.reason.kind is kind
+        assert found.budgets[0].bound is not None
+
+
+def test_whatever_else_stands_against_a_certificate_comes_before_what_is_held() -> None:
+    value = np.tile([0.5, 0.9, 0.55, 1.0], 4)
+    about = held(campaign(0.8, [COST, REACH]))
+    of, one = points(random_covariance(16, 6), value, 4), np.eye(3)[0]
+    assert about.held == (True, False)
+    assert band(of, under(about, reach=0.2)).certificate(one, under(about, reach=0.2)).held == "cost"
+    floor = band(of, about).certificate(one, under(about, reach=0.56))
+    assert floor.reason == Reason(ReasonKind.LIMIT)
+    assert (floor.held, [line.kept for line in floor.budgets][1]) == (None, False)
+    unknown = Reason(ReasonKind.UNASSIGNED)
+    assert band(of, about, against=[unknown]).certificate(one, under(about, reach=0.2)).reason == unknown
+
+
 def test_where_the_estimator_is_refused_or_users_are_few_nothing_is_certified() -> None:
     about = under(campaign(0.8, [COST]), cost=9.0)
     given = points(random_covariance(12, 7), np.tile([0.5, 0.9, 1.0], 4), 4)

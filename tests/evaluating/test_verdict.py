@@ -13,13 +13,16 @@ from outlay.core.reasons import WITHHOLDING, WORDS, Reason, ReasonKind
 from outlay.core.wording import change, size
 from outlay.estimators.certificate import BudgetBound, Certificate
 from outlay.evaluating.constants import AgainstConstants
+from outlay.evaluating.grade import grade
 from outlay.evaluating.ruled_out import ruled_out
 from outlay.evaluating.verdict import WAYS_OUT, Verdict, VerdictKind, verdict
 from small_logs import campaign
+from telling import missing
 
 LINE = BudgetBound(budget="cost", value=0.9, bound=0.95, limit=1.0, floor=False, kept=True)
 OVER = replace(LINE, value=0.99, bound=1.02, kept=False)
 BROKEN = Reason(ReasonKind.LIMIT)
+HELD = Reason(ReasonKind.HELD, {"budget": "cost", "value": 0.99, "low": 0.96, "high": 1.02, "limit": 1.0})
 AGAINST = WITHHOLDING | {
     ReasonKind.UNASSIGNED,
     ReasonKind.APPROXIMATE,
@@ -106,12 +109,34 @@ def test_the_spend_is_compared_with_the_old_policys() -> None:
         ({"reason": Reason(ReasonKind.UNASSIGNED)}, VerdictKind.PROMISING),
         ({"reason": Reason(ReasonKind.UNASSIGNED), "gain_bound": -0.1}, VerdictKind.UNASSIGNED),
         ({"gain": None, "gain_bound": None}, VerdictKind.GAIN_UNKNOWN),
+        ({"reason": HELD, "budgets": (OVER,)}, VerdictKind.BEHIND_CAP),
+        ({"reason": HELD, "budgets": (replace(OVER, value=1.01),)}, VerdictKind.BEHIND_CAP),  # its estimate may be over
+        ({"reason": HELD, "budgets": (OVER,), "gain": None}, VerdictKind.GAIN_UNKNOWN),
+        ({"reason": HELD, "budgets": (OVER,), "gain_bound": -0.01, "gain_likely": 0.01}, VerdictKind.TEST),
+        ({"reason": HELD, "budgets": (OVER,), **LOSS}, VerdictKind.LOSES),
     ],
 )
 def test_every_way_an_evaluation_can_end(changes: dict[str, Any], kind: VerdictKind) -> None:
     found = of(**changes)
     assert found.kind is kind
-    assert ("Serve it" in found.words) == (kind is VerdictKind.SERVE)
+    assert ("Serve it" in found.words) == (kind in (VerdictKind.SERVE, VerdictKind.BEHIND_CAP))
+    assert ("the cap cuts in" in found.words) == (changes.get("reason") is HELD)
+    if changes.get("reason") is HELD:
+        assert "certified" not in found.words, "of one budget nothing is"
+
+
+def test_what_is_held_while_serving_is_told_beside_what_is_certified() -> None:
+    second = {"name": "large", "cost": "c", "at_most": 0.4}
+    two = campaign(0.8, [{"name": "cost", "cost": "c", "at_most": 1.0}, second])
+    held = certificate(reason=HELD, budgets=(OVER, replace(LINE, budget="large", value=0.3, bound=0.35, limit=0.4)))
+    found = verdict(estimates(), held, two)
+    assert found.kind is VerdictKind.BEHIND_CAP
+    assert not missing(found.words, "0.99", "0.96 to 1.02", "large at most 0.4 per decision is certified", "--cap")
+    assert (held.certified, held.withheld, held.held) == (False, None, "cost")
+    assert held.words.startswith("held while serving: ")
+    assert (grade(held), grade(replace(held, gain_bound=-0.01, gain_likely=0.01))) == ("held", "promising")
+    over = replace(held, budgets=(OVER, replace(LINE, budget="large", value=0.5, limit=0.4)), gain_bound=-0.01)
+    assert grade(replace(over, gain_likely=0.01)) == "not supported", "what no cap holds has to keep its limit"
 
 
 @pytest.mark.parametrize("value", [0.0, None])

@@ -18,6 +18,7 @@ from small_servers import ADMIN, RESERVE, server
 from small_trials import trial
 
 from outlay.bundles.decide import Bundle
+from outlay.bundles.read import load_bundle
 from outlay.bundles.write import BundleSpec, write_bundle
 from outlay.core.errors import OutlayError
 from outlay.serve.application import ServerOptions
@@ -27,6 +28,7 @@ from outlay.serve.launch import serve
 from outlay.serve.ledger.backends import open_ledger
 from outlay.serve.ledger.ledger import LedgerError, NoLedgerError
 from outlay.serve.shared_settings import agree_settings, differences
+from small_bundles import spec
 from telling import missing
 
 FIRST: dict[str, Any] = {"reserve": RESERVE, "caps": {"total": 100}}
@@ -68,6 +70,37 @@ def spend(bundle: Bundle, url: str) -> None:
         ledger.record([proposal("r1", 100)])
 
 
+def held(folder: Path) -> Path:
+    """A bundle that keeps no margin below its budget."""
+    of = spec()
+    write_bundle(folder / "held", replace(of, campaign=of.campaign.with_train(hold="serving")))
+    return folder / "held"
+
+
+def test_a_bundle_that_is_held_while_serving_is_served_behind_any_cap_of_all_that_it_spends(tmp_path: Path) -> None:
+    for number, caps in enumerate(({"total": 50}, {"day": 5}, {"policy": 50})):
+        with closing(open_ledger(f"sqlite:///{tmp_path}/{number}.db")) as ledger:
+            settings = config(caps=caps)
+            agree_settings(ledger, prepare_bundle(held(tmp_path), settings), settings)
+    with closing(open_ledger(f"sqlite:///{tmp_path}/none.db")) as ledger:
+        settings = config(caps={}, user={"amount": 5.0})
+        with pytest.raises(OutlayError, match="there is no cap"):
+            agree_settings(ledger, prepare_bundle(held(tmp_path), settings), settings)
+
+
+def test_its_last_cap_is_not_taken_away(tmp_path: Path) -> None:
+    with server(load_bundle(held(tmp_path)), tmp_path / "ledger.db", caps={"total": 1000}) as client:
+
+        def change(**caps: Any) -> Any:
+            return client.post("/v1/admin/caps", json=caps, headers=ADMIN)
+
+        refused = change(total=None)
+        assert refused.status_code == 422
+        assert not missing(refused.json()["error"], "there is no cap")
+        assert change(day=50).json()["total"] == 1000
+        assert change(total=None).json() == {"total": None, "day": 50, "arms": {}}
+
+
 def test_a_start_that_is_refused_changes_nothing(bundle: Bundle, url: str, tmp_path: Path, taken: int) -> None:
     """Also where it says that it changes the settings: 100 yuan stay 100."""
     spend(bundle, url)
@@ -94,6 +127,7 @@ def test_a_start_that_is_refused_creates_no_ledger(bundle: Bundle, backend: str,
     start = ServerOptions(bundle.folder, url, config(), port=0)
     for refused, words in (
         (replace(start, config=config(plan=PLAN, caps={})), "there is no total cap"),
+        (replace(start, bundle=held(tmp_path), config=config(caps={})), "trained to be held by one"),
         (replace(start, port=taken), "cannot listen"),
         (replace(start, rehearse=0.1), "--rehearse: is 0.1"),
         (replace(start, experiment=trial(tmp_path, bundle.folder)), "the arms of the new test may spend"),

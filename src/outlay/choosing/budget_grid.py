@@ -1,9 +1,10 @@
 """Mixtures for a grid of budgets, from the least that can be kept to the most that is useful: the curve, solved once.
 
 Each fold solves its own linear program at every budget of the grid, from the measurements on its own select users, with
-the margin that a certificate on all users will need; the mixture for a budget is the mean over folds. Between two
-budgets of the grid their mixtures are mixed in proportion. So every mixture of the curve is one of the grid's or lies
-between two, and one look at the certify users bounds them all (`certify.py`).
+the margin that a certificate on all users will need (none, where a cap holds the budget while serving); the mixture for
+a budget is the mean over folds. Between two budgets of the grid their mixtures are mixed in proportion. So every
+mixture of the curve is one of the grid's or lies between two, and one look at the certify users bounds them all
+(`certify.py`).
 """
 
 from __future__ import annotations

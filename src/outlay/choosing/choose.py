@@ -1,6 +1,7 @@
 """The mixture to serve: weights of measured candidates that keep the limits with a margin.
 
-Weights are solved with every cost raised by the margin that makes a certificate likely (`estimators/certificate.py`).
+Weights are solved with every cost raised by the margin that makes a certificate likely (`estimators/certificate.py`),
+but for a budget that a cap holds while serving (`Campaign.held`): it is to be spent.
 If the candidates cannot keep the limits, the spares and then the constant actions are added. Constant actions are also
 added where a mixture with them is better by more than noise, so no mixture is served that they visibly beat.
 
@@ -335,6 +336,7 @@ def _margin(members: list[MeasuredPolicy], weights: Vector, context: RunContext)
         factor=quantile(1 - context.own_share * context.alpha),
         margin=margin,
         further=weights @ np.array([each.further for each in members]),
+        held=context.campaign.held,
     )
 
 

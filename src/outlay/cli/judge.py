@@ -141,12 +141,14 @@ def _certificate(result: Evaluation, campaign: Campaign, margins: Sequence[float
     clusters = "" if found.clusters is None else f" in {number(found.clusters)} clusters"
     say(
         f"Certificate at {exact(found.confidence)}, look {found.look} at these {number(found.users)} users{clusters}: "
-        f"{'certified' if found.certified else 'not certified'}."
+        f"{'certified' if found.certified else 'held while serving' if found.held else 'not certified'}."
     )
     if any(line.bound is not None for line in found.budgets):
         show(certificate(result, campaign, margins))
     if found.look and found.alpha and found.alpha < 0.99 * alpha_of(found.look, result.confidence):
         say(BESIDE_CURVE)
+    if result.holding is not None:
+        say(result.holding.words)
     say(f"Looks at these users are counted in {counted_in()}, whichever DATA folder their rows are in.")
 
 
@@ -192,7 +194,7 @@ def frontier(
 
 def _show_frontier(curve: BudgetCurve, run: Path) -> None:
     """A table of the curve, and below it what the requested budgets buy and what is certified."""
-    from outlay.pages.frontier_words import CERTIFIED, CurveWording, headline, losses, table
+    from outlay.pages.frontier_words import CERTIFIED, CurveWording, headline, judged, losses, table
 
     wording, money, old = CurveWording.of(curve), curve.money_limit, curve.old
     show(table(curve, wording))
@@ -209,14 +211,13 @@ def _show_frontier(curve: BudgetCurve, run: Path) -> None:
     if (band := curve.band) is None:
         say(f"Not certified yet: outlay evaluate {run} looks at the certify users, once for every budget.")
     else:
-        kept, lost = sum(bool(point.certified) for point in curve.curve), losses(curve)
+        lost = losses(curve)
         say(
-            f"{kept} of {len(curve.curve)} budgets of the curve are certified at {exact(band.confidence)}, by "
+            f"{judged(curve)}, by "
             f"one look at {number(band.users)} certify users.{f' {CERTIFIED}: {lost}' if lost else ''} "
             f"Certified holds {curve.condition}."
         )
-    if curve.window is not None:
-        say(curve.window.words)
+    say(*(each.words for each in (curve.holding, curve.window) if each is not None))
 
 
 def report(run: RunFolder, quiet: Quiet = False, threads: Threads = None) -> None:

@@ -69,6 +69,13 @@ Folds = Annotated[
     int | None,
     typer.Option(min=1, help="frontier: learn this often, each time without one fold, so that all users certify."),
 ]
+Held = Annotated[
+    Literal["certified", "serving"] | None,
+    typer.Option(
+        help="certified: a margin below the money budget, as its certificate needs. serving: none, as the cap of "
+        "outlay serve, or the total of outlay allocate, holds it. Default: as in the campaign file, certified."
+    ),
+]
 SeedCount = Annotated[int | None, typer.Option(min=1, help="Train so many seeds side by side, each into OUT/seed-N.")]
 Workers = Annotated[
     int | None, typer.Option(min=1, help="frontier: processes of a Ray cluster that train networks together.")
@@ -216,6 +223,7 @@ def train(
     label_days: LabelDays = None,
     preset: PresetOption = None,
     folds: Folds = None,
+    hold: Held = None,
     seed: Seed = 0,
     seeds: SeedCount = None,
     workers: Workers = None,
@@ -231,7 +239,7 @@ def train(
     """
     use_threads(threads)
     options: dict[str, Any] = {"method": method, "oracle": oracle, "response": response, "label_days": label_days}
-    options |= {"preset": preset, "folds": folds, "threads": threads}
+    options |= {"preset": preset, "folds": folds, "hold": hold, "threads": threads}
     if seeds is not None:
         if resume or overwrite or workers is not None:
             raise OutlayError(

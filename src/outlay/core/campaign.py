@@ -25,6 +25,7 @@ Positive = Annotated[int, Field(gt=0)]
 Delay = Annotated[int, Field(ge=0, le=3650)]
 _WORD = re.compile(r"\w{1,40}")
 MOST_LAGS = 60  # days that are a feature each
+Hold = Literal["certified", "serving"]  # what keeps the money budget: a margin as proof, or the caps of whoever serves
 Summary = Literal["mean", "sum", "count", "decayed", "last", "since", "lags"]
 SUMMARIES: tuple[Summary, ...] = ("mean", "decayed", "last", "since")  # those of [log.history] if it names none
 
@@ -248,6 +249,7 @@ class Train(Section):
     imitation_threshold: float = Field(default=0.3, ge=0, lt=1)  # BCQ: actions below this share of max π_B are left out
     confidence: float = Field(default=0.95, gt=0.5, lt=1)  # of intervals and of the certificate
     margin: float = Field(default=0.90, ge=0.5, lt=1)  # wanted chance that a kept budget is certified (1 − β)
+    hold: Hold = "certified"  # the money budget: with that margin, or without, held by a cap while serving
     screening: bool = True  # train on the fields that tell anything alone, where a log has many
     min_count: Positive = 1  # values seen in fewer rows are coded as unknown
     max_values: Positive = 65_000  # of a categorical field with codes of their own; the others share 512 codes by hash
@@ -342,6 +344,20 @@ class Campaign(Settings):
         return self
 
     @model_validator(mode="after")
+    def _hold(self) -> Self:
+        if self.train.hold == "serving" and self.budgets[self.money].sign < 0:
+            raise impossible(
+                f"train.hold is 'serving', but budget {self.budgets[self.money].name} is a floor, and a cap holds no "
+                "floor. Mark a ceiling with money = true, or leave hold out"
+            )
+        if self.train.hold == "serving" and self.train.preset == "paper":
+            raise impossible(
+                "train.hold is 'serving', and the preset 'paper' serves the weights that its rule found: it keeps no "
+                "margin that could be left out. Leave hold out, or take another preset"
+            )
+        return self
+
+    @model_validator(mode="after")
     def _delays(self) -> Self:
         history = self.log.history
         past = () if history is None else history.columns or ()
@@ -373,6 +389,15 @@ class Campaign(Settings):
     def money(self) -> int:
         """Index of the budget that is money: the one that says so, else the first."""
         return next((i for i, b in enumerate(self.budgets) if b.money), 0)
+
+    @property
+    def held(self) -> tuple[bool, ...]:
+        """`[m]` which budgets a cap holds while serving, so that no margin is kept below them: at most that of money.
+
+        A ledger has caps of money alone, so floors and all other ceilings keep their margins.
+        """
+        serving = self.train.hold == "serving"
+        return tuple(serving and i == self.money and b.sign > 0 for i, b in enumerate(self.budgets))
 
     @property
     def shared(self) -> tuple[str, ...]:

@@ -35,6 +35,7 @@ class ReasonKind(StrEnum):
     FEW_USERS = "few users"
     LIMIT = "limit"  # a bound breaks its limit, or there is none; the lines of the certificate say which
     DAYS = "days"  # the same, for what days add to it
+    HELD = "held"  # nothing, but that no proof was asked for: a cap holds the budget while serving
 
     # What checks found.
     REPRODUCED = "reproduced"
@@ -128,6 +129,8 @@ WORDS = {
     ReasonKind.FEW_USERS: "it rests on {count} {units}, and {needed} are needed",
     ReasonKind.LIMIT: "a limit is not kept",
     ReasonKind.DAYS: "as days differ ({found})",
+    ReasonKind.HELD: "{budget} is estimated at {value:.4g} ({low:.4g} to {high:.4g}) where {limit:.12g} is allowed, "
+    "with no room kept as proof: the cap of the ledger holds it",
     ReasonKind.REPRODUCED: "the estimator gives the old policy's observed totals back",
     ReasonKind.NO_TOTAL: "not checked: no total was both observed and fitted",
     ReasonKind.NOT_TESTED: "not tested: too few users, or clusters of them, have two days with a choice",

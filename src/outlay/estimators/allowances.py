@@ -69,14 +69,14 @@ def allow_bounds(allowances: Allowances, bounds: Bounds) -> Bounds:
     """Return the bounds of a certificate with all that is allowed for."""
     both = 2 * bounds.confidence - 1
     for allowance in allowances.values():
-        lines = tuple(_line(allowance, line, both) for line in bounds.lines)
+        bounds = bounds._replace(lines=tuple(_line(allowance, line, both) for line in bounds.lines))
         reason = bounds.reason
-        if reason is None and not all(line.kept for line in lines):
+        if reason is None and not bounds.kept:
             reason = allowance.reason
         gain, least, most = bounds.gain, bounds.gain_bound, bounds.gain_most
         if gain is not None and least is not None and most is not None:
             least, most = allowance.ends(Target("reward", bounds.window), (gain, least, most), both, gain=True)
-        bounds = bounds._replace(lines=lines, reason=reason, gain_bound=least, gain_most=most)
+        bounds = bounds._replace(reason=reason, gain_bound=least, gain_most=most)
     return bounds
 
 

@@ -27,7 +27,7 @@ from outlay.core.campaign import Campaign
 from outlay.core.estimate import Estimate
 from outlay.core.reasons import Reason, ReasonKind
 from outlay.estimators.allowances import Allowances, allow, allow_bounds
-from outlay.estimators.certificate import LIKELY, Bounds, Certificate, CostBounds, issue
+from outlay.estimators.certificate import LIKELY, MOST_OVER, Bounds, Certificate, CostBounds, issue
 from outlay.estimators.frontier import Points
 from outlay.estimators.units import objective
 from outlay.estimators.weaker import above_second
@@ -140,17 +140,30 @@ class Band:
         z = quantile(LIKELY)  # at which a gain may pass for likely, alone
         own, second = (family and family._replace(gain_factor=z) for family in (self.own, self.second))
         assert own is not None
-        alone = replace(self, confidence=LIKELY, own=own, second=second)
+        alone, held = replace(self, confidence=LIKELY, own=own, second=second), self._held(weights, campaign)
         return issue(
-            self._bounded(weights, campaign),
+            self._bounded(weights, campaign, held),
             self._against(np.flatnonzero(weights)),
             users=self.points.users,
             clusters=self.points.clusters,
             policies=len(self),
             likely=alone._bounded(weights, campaign).gain_bound,
+            held=held,
         )
 
-    def _bounded(self, weights: Array, campaign: Campaign) -> Bounds:
+    def _held(self, weights: Array, campaign: Campaign) -> Reason | None:
+        """Return that a budget is held while serving; None where none is, or it is surely and far beyond its limit."""
+        if not any(campaign.held):
+            return None
+        budget, spent = campaign.budgets[campaign.money], self.estimates(weights, campaign)[1 + campaign.money]
+        if spent.value is None or spent.low is None or spent.high is None:
+            return None
+        if spent.low > budget.limit and spent.value > (1 + MOST_OVER) * budget.limit:
+            return None
+        figures = {"value": spent.value, "low": spent.low, "high": spent.high, "limit": float(budget.limit)}
+        return Reason(ReasonKind.HELD, {"budget": budget.name, **figures})
+
+    def _bounded(self, weights: Array, campaign: Campaign, held: Reason | None = None) -> Bounds:
         """Return the bounds of a mixture, with all that is allowed for."""
         used = np.flatnonzero(weights)
         share, part = weights[used], self.points.only(used)
@@ -168,7 +181,8 @@ class Band:
             least, most = np.nan, np.nan
         costs = CostBounds(value, bound, float(share @ part.value[:, -1]), events, self.figures.unbelieved or 0)
         window = claimed(campaign, self.about.window)
-        bounds = Bounds.of(costs, (gain, least, most), campaign, self.confidence, window)
+        names = () if held is None else (str(held.figures["budget"]),)
+        bounds = Bounds.of(costs, (gain, least, most), campaign, self.confidence, window, names)
         return allow_bounds(self.about.allowances, bounds)
 
     def _costs(self, used: NDArray[np.intp], share: Array, spread: Spread, campaign: Campaign) -> Array:

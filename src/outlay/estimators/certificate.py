@@ -15,6 +15,10 @@ them on *select* is certified on *certify* with probability 1 − β:
 Where an estimate that assumes less than the fitted one was made, both above_j and se_certify are those of the weaker
 of the two bounds (`weaker.py`).
 
+A budget that a cap holds while serving (`Campaign.held`) has no margin, and is not asked to pass: whether it does is
+told, with its estimate and interval, and nothing is certified (`ReasonKind.HELD`). That holds the gain of the mixture
+only where it is served, so one whose cost is surely and far beyond the limit (`MOST_OVER`) breaks it as any other does.
+
 A budget that the campaign file calls `shared` costs or brings something else when others get more of it. A log shows
 only what happened at its own level, so no bound holds for another policy, and nothing is certified.
 
@@ -49,6 +53,7 @@ CONDITION = f"if {', '.join(CONDITIONS[:-1])}, and {CONDITIONS[-1]}"
 STATE = f"{FEWEST} of one size are needed, or the largest cost of each action in the campaign file (budget.reserve)"
 UNBELIEVED = "what budget.reserve states is not the largest cost: {rows:,} rows of the log cost more"
 OWN = 0.75  # of the α of a look at a whole curve: for the mixture that is served; the rest is for all other budgets
+MOST_OVER = 0.1  # of its limit, by which a cost that a cap holds may be estimated above it
 LIKELY = 0.9  # one-sided confidence at which a gain is worth a test: of 10 policies that gain nothing one may pass
 
 
@@ -111,7 +116,7 @@ class Certificate:
         alpha: error probability that the look may spend; None likewise.
         clusters: see above.
         certified: whether it is issued.
-        words: `certified`, or `not certified: …`.
+        words: `certified`, `held while serving: …`, or `not certified: …`.
         withheld: the same reason where its figures are not believed or missing; None where they are given.
     """
 
@@ -142,6 +147,12 @@ class Certificate:
     def too_few(self) -> bool:
         """Whether the users, or their clusters, are too few for any bound to be believed."""
         return (self.clusters or self.users) < LEAST_USERS
+
+    @property
+    def held(self) -> str | None:
+        """The budget that a cap holds while serving, where nothing but the proof of it is missing; else None."""
+        held = self.reason is not None and self.reason.kind is ReasonKind.HELD
+        return str(self.reason.figures["budget"]) if held and self.reason is not None else None
 
     @property
     def loses(self) -> bool:
@@ -181,7 +192,8 @@ class Bounds(NamedTuple):
         gain_most: one-sided upper bound of it.
         confidence: of each bound.
         window: days of a user that they are about (`Certificate.window`).
-        reason: why a limit is not kept; None: all are.
+        reason: why a limit is not kept; None: all are that have to be.
+        held: names of budgets whose bounds do not have to keep their limits.
     """
 
     lines: tuple[BudgetBound, ...]
@@ -191,6 +203,12 @@ class Bounds(NamedTuple):
     confidence: float
     window: int | None
     reason: Reason | None
+    held: tuple[str, ...] = ()
+
+    @property
+    def kept(self) -> bool:
+        """Whether every bound keeps its limit that has to."""
+        return all(line.kept or line.budget in self.held for line in self.lines)
 
     @classmethod
     def of(
@@ -200,6 +218,7 @@ class Bounds(NamedTuple):
         campaign: Campaign,
         confidence: float,
         window: int | None = None,
+        held: tuple[str, ...] = (),
     ) -> Bounds:
         """Write coordinates as the campaign file does.
 
@@ -209,6 +228,7 @@ class Bounds(NamedTuple):
             campaign: its budgets.
             confidence: of each bound.
             window: days of a user that they are about.
+            held: names of budgets whose bounds do not have to keep their limits.
         """
         form = Inequalities.of(campaign.budgets)
         kept = np.asarray(costs.bound, np.float64) <= form.limits  # NaN is not
@@ -227,9 +247,9 @@ class Bounds(NamedTuple):
             )
             for j, budget in enumerate(campaign.budgets)
         )
-        reason = None if kept.all() else Reason(ReasonKind.LIMIT)
         middle, least, most = map(_number, gain)
-        return cls(lines, middle, least, most, confidence, window, reason)
+        bounds = cls(lines, middle, least, most, confidence, window, None, held)
+        return bounds if bounds.kept else bounds._replace(reason=Reason(ReasonKind.LIMIT))
 
 
 def issue(
@@ -240,6 +260,7 @@ def issue(
     clusters: int | None = None,
     policies: int = 1,
     likely: float | None = None,
+    held: Reason | None = None,
 ) -> Certificate:
     """Return the certificate that bounds amount to, wherever they come from.
 
@@ -251,6 +272,7 @@ def issue(
         clusters: that these come in.
         policies: for which the bounds hold together.
         likely: lower bound of the gain at the confidence `LIKELY`.
+        held: that a budget is held while serving, which is the reason where there is no other.
     """
     count, what = (users, "users") if clusters is None else (clusters, "clusters of users")
     unmeasured = any(line.value is None for line in bounds.lines)
@@ -260,7 +282,7 @@ def issue(
     found = [*withheld, *([few] if count < LEAST_USERS else ()), *([bounds.reason] if bounds.reason else ())]
     others = [reason for reason in against if not reason.withholds]
     return Certificate(
-        reason=next(iter([*found, *others]), None),
+        reason=next(iter([*found, *others]), held),
         confidence=bounds.confidence,
         users=users,
         budgets=bounds.lines,
@@ -275,7 +297,13 @@ def issue(
 
 
 def margins(
-    se_select: ArrayLike, certifying: Spread, *, factor: float, margin: float, further: ArrayLike = 0.0
+    se_select: ArrayLike,
+    certifying: Spread,
+    *,
+    factor: float,
+    margin: float,
+    further: ArrayLike = 0.0,
+    held: ArrayLike = False,
 ) -> NDArray[np.float64]:
     """How much to lower each limit when choosing, `[…]`.
 
@@ -286,19 +314,22 @@ def margins(
         margin: 1 − β, the wanted chance that a mixture on its lowered limit is certified.
         further: how much more an estimate that assumes less errs than the one that certifies, as a multiple of the
             error of the latter (`weaker.further_error`); 0 where there is none.
+        held: `[…]` budgets that a cap holds while serving (`Campaign.held`): none is kept below them.
 
     Where the certificate will have no bound, the margin is the normal one: no margin could help it.
     """
     error: NDArray[np.float64] = certifying.error * np.hypot(1.0, further)
     above = above_second(certifying, error, factor)
     both = np.hypot(np.asarray(se_select, np.float64), error)
-    return np.where(np.isposinf(above), factor * error, above) + quantile(margin) * both
+    return np.where(held, 0.0, np.where(np.isposinf(above), factor * error, above) + quantile(margin) * both)
 
 
 def _words(reason: Reason | None, lines: Sequence[BudgetBound]) -> str:
     """`certified`, or `not certified: …` with the lines that are not kept."""
     if reason is None:
         return "certified"
+    if reason.kind is ReasonKind.HELD:
+        return f"held while serving: {reason.words}"
     broken = ", ".join(line.words for line in lines if not line.kept)
     if reason.kind is ReasonKind.LIMIT:
         return f"not certified: {broken}"

@@ -168,7 +168,7 @@ class Points:
         """`[L, m]` by which to raise each policy's costs, so that what is chosen is likely to be certified.
 
         Args:
-            campaign: its limits, and `train.margin`.
+            campaign: its limits, `train.margin`, and the budgets below which none is kept.
             factor: k of the certificate to come (`factor`).
             certify_users: that it will rest on, or clusters of them.
             folds: how many mixtures are mixed, each chosen on users of its own, so that their errors cancel in part.
@@ -176,7 +176,8 @@ class Points:
         """
         select = self.coordinates(campaign)[1][:, 1:] / np.sqrt(folds)
         certifying = self.spread(campaign).scaled(certify_users)
-        return margins(select, certifying, factor=factor, margin=campaign.train.margin, further=further)
+        margin = campaign.train.margin
+        return margins(select, certifying, factor=factor, margin=margin, further=further, held=campaign.held)
 
     def solve(self, aim: Array, campaign: Campaign, scale: Array, margin: Array) -> MixtureSolution:
         """Weights `[L]` under the campaign's limits.

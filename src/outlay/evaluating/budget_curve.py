@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from outlay.core.campaign import BudgetLimit
 from outlay.estimators.certificate import CONDITION, Certificate
 from outlay.estimators.windowed import Window
+from outlay.evaluating.holding import Holding
 from outlay.evaluating.verdict import Verdict
 
 
@@ -49,6 +50,7 @@ class CurvePoint:
         gain: objective less that of the old policy, on *certify* users.
         gain_bound: its lower bound.
         gain_most: its upper bound: below 0 the budget is sure to bring less than the old policy.
+        held: whether what is not certified is held while serving.
     """
 
     budget: float
@@ -71,6 +73,7 @@ class CurvePoint:
     gain: float | None = None
     gain_bound: float | None = None
     gain_most: float | None = None
+    held: bool = False
 
     @property
     def loses(self) -> bool:
@@ -154,6 +157,7 @@ class BudgetCurve:
         window: where the figures are means over a window of the log; else None.
         condition: what "certified" rests on.
         export: the bundle that was written, if one was.
+        holding: how the money budget is kept, and what that costs; None where it is not known.
     """
 
     campaign: str
@@ -176,6 +180,7 @@ class BudgetCurve:
     window: Window | None = None
     condition: str = CONDITION
     export: ExportedBundle | None = None
+    holding: Holding | None = None
 
     @property
     def place(self) -> int:

@@ -4,8 +4,9 @@
     point = mixtures.point(1.5)
 
 The budget that moves is the money budget; the others keep their limits. Training solved the mixtures of a grid of
-budgets (`budget_grid.py`), and those of other budgets lie between. Every one leaves room for its certificate: one look
-at the certify users, for all mixtures together (`certify.py`), after which its figures are those of that look.
+budgets (`budget_grid.py`), and those of other budgets lie between. Every one leaves room for its certificate, or is
+held while serving (`holding.py`): one look at the certify users, for all mixtures together (`certify.py`), after which
+its figures are those of that look.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ from outlay.estimators.units import objective
 from outlay.estimators.windowed import claims_window
 from outlay.evaluating.budget_curve import BudgetCurve, CurveBand, CurveMember, CurvePoint, OldPolicy, SinglePolicy
 from outlay.evaluating.certify import Certified
+from outlay.evaluating.holding import holding_of
 from outlay.ops.intervals import interval
 
 BUDGETS = 101  # of the curve
@@ -138,9 +140,10 @@ class BudgetMixtures:
             return own
         if budget < self.least * (1 - ROUNDING):
             others = "" if len(self.campaign.budgets) == 1 else " that keeps the other limits"
+            margin = "" if any(self.campaign.held) else ", the margin for the certificate included"
             raise InfeasibleError(
                 f"lies below the curve: the cheapest mixture{others} needs {self.money.name} {four(self.least)} per "
-                f"{self.money.per}, the margin for the certificate included.",
+                f"{self.money.per}{margin}.",
                 file=self.stored.folder,
                 where=f"budget {plain(budget)}",
                 way_out=f"Give {advised(self.least)} or more.",
@@ -221,7 +224,17 @@ def curve_of(
         check=stored.manifest["check"],
         band=None if known is None else _band(known),
         window=claims_window(mixtures.data),
+        holding=holding_of(stored, campaign, _own_gain(mixtures, known)),
     )
+
+
+def _own_gain(mixtures: BudgetMixtures, known: Certified | None) -> float | None:
+    """The gain of what the run serves over the old policy; None where it is not known."""
+    stored, own = mixtures.stored, np.eye(len(mixtures.stored.weights))[-1]
+    if known is not None:
+        return known.certificate(own, mixtures.campaign).gain
+    gain = float(own @ stored.points.value[:, 0] - stored.old.value[0, 0])
+    return gain if np.isfinite(gain) else None
 
 
 def _points(mixtures: BudgetMixtures, known: Certified | None, report: Progress) -> Iterator[CurvePoint]:
@@ -267,6 +280,7 @@ def _bounded(point: CurvePoint, mixtures: BudgetMixtures, known: Certified | Non
     point = replace(
         point,
         certified=certificate.certified,
+        held=certificate.held is not None,
         confidence=certificate.confidence,
         certificate=certificate.words,
         gain=certificate.gain,

@@ -15,7 +15,7 @@ from outlay.choosing.estimates import PolicyEstimates, estimate_policy, gain_dou
 from outlay.choosing.evaluated_policy import OLD, EvaluatedPolicy, mixture_of
 from outlay.choosing.measure import Measure
 from outlay.choosing.run import Run
-from outlay.choosing.stored import stored_curve
+from outlay.choosing.stored import StoredFrontier, stored_curve
 from outlay.core.campaign import Campaign
 from outlay.core.estimate import Estimate, Target
 from outlay.core.progress import Progress, within
@@ -37,6 +37,7 @@ from outlay.evaluating.diagnostics import daily, matching_paths, overlap, shares
 from outlay.evaluating.evaluation import Diagnostics, Evaluation, PairedDifference, SegmentEstimate
 from outlay.evaluating.first_days import FirstDays
 from outlay.evaluating.grade import grade, sensitivity
+from outlay.evaluating.holding import holding_of
 from outlay.evaluating.next_test import PlannedTest, plan_settling, plan_test
 from outlay.evaluating.randomising import RandomisingCost, randomising_cost
 from outlay.evaluating.ruled_out import ruled_out
@@ -103,7 +104,8 @@ def evaluate_policy(
     report(0.7, "segments")
     segments = tuple(_segments(measure, new, old, found.propensity, checks, campaign))
     report(0.8, "the certificate")
-    certificate = _certified(measure, new, old, campaign, checks, run, within(report, 0.8, 0.95))
+    stored = None if run is None else stored_curve(run)
+    certificate = _certified(measure, new, old, campaign, checks, stored, within(report, 0.8, 0.95))
     mine, beside, differences = _tables(measure, found, campaign)
     yardstick = _yardstick(measure, new, found.propensity, campaign, certificate.confidence)
     broken = bool(ruled_out([*mine, *beside], campaign))
@@ -130,6 +132,7 @@ def evaluate_policy(
         notes=found.notes,
         daily=course,
         first_days=first_days,
+        holding=None if run is None else holding_of(stored, campaign, certificate.gain),
         shares=shares(measure, policy),
         window=claims_window(measure.data),
         users="all" if measure.split == EVERYONE and measure.data.folds == 1 else "certify",
@@ -277,7 +280,7 @@ def _certified(
     old: PolicyEstimates,
     campaign: Campaign,
     checks: Checks,
-    run: Run | None,
+    stored: StoredFrontier | None,
     report: Progress,
 ) -> Certificate:
     """Certify a policy, which counts as a look: the mixture of a run with every other budget of its frontier."""
@@ -286,8 +289,7 @@ def _certified(
     doubt = gain_doubt(new.fitted, old.fitted, aim, known)
     about = About(checks.reasons, measure.window, allowances_of(measure))
     figures = figures_of(measure, new, old, campaign, doubt)
-    stored = None if run is None else stored_curve(run)
-    if run is None or stored is None:
+    if stored is None:
         return certify_alone(figures, about, campaign, measure.data, new.policy.identity)
     found = certify_frontier(stored, new.policy.identity, measure.data, campaign, figures, about, report)
     return found.certificate(np.eye(len(stored.weights))[-1], campaign)

@@ -23,6 +23,7 @@ from outlay.evaluating.checks import Checks
 from outlay.evaluating.diagnostics import ActionShare, DayMeans, MatchingPaths, SegmentOverlap
 from outlay.evaluating.first_days import FirstDays
 from outlay.evaluating.grade import Grade
+from outlay.evaluating.holding import Holding
 from outlay.evaluating.next_test import PlannedTest, SettlingTest
 from outlay.evaluating.randomising import RandomisingCost
 from outlay.evaluating.verdict import Verdict
@@ -86,6 +87,7 @@ class PolicyRow:
         totals: `{days: total of the reward per user}`; numbers that are withheld are left out.
         costs: `{budget: cost in the unit of that budget}`; the same.
         certified: whether all limits are certified; None for all but the evaluated policy.
+        held: whether what is not certified is held while serving.
     """
 
     name: str
@@ -94,6 +96,7 @@ class PolicyRow:
     totals: Mapping[int, Estimate]
     costs: Mapping[str, Estimate]
     certified: bool | None
+    held: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,7 +112,7 @@ class Evaluation:
         segments: by segment, fitted values of the old and the evaluated policy, and the gain.
         certificate: of the evaluated policy.
         confidence: of the intervals; the certificate has its own, which depends on the look.
-        grade: `certified`, `promising` (test it first) or `not supported`.
+        grade: `certified`, `held` (while serving), `promising` (test it first) or `not supported`.
         verdict: what to do: a kind, its figures and its words.
         diagnostics: what the numbers rest on.
         notes: `{name: a few words beside the policy}`.
@@ -121,6 +124,8 @@ class Evaluation:
         test: the experiment that would settle it, where the grade is not `not supported`; else None.
         settling: where the state is not enough even with its summaries of the past, the experiment that needs no state.
         randomising: where it is not known how actions were drawn, what it costs to draw some at random from now on.
+        holding: how the run keeps its money budget, and what that costs; None of a policy from outside, and where it
+            is not known.
         condition: what every "sure" and "certified" rests on: `if …`.
     """
 
@@ -144,6 +149,7 @@ class Evaluation:
     settling: SettlingTest | None = None
     randomising: RandomisingCost | None = None
     first_days: FirstDays | None = None
+    holding: Holding | None = None
     condition: str = CONDITION
 
     @property
@@ -181,6 +187,7 @@ class Evaluation:
                     totals={k: e for k, e in totals.items() if e is not None},
                     costs={budget: e for budget, e in costs.items() if e is not None},
                     certified=self.certificate.certified if name == self.subject else None,
+                    held=name == self.subject and self.certificate.held is not None,
                 )
             )
         return rows

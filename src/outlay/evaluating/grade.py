@@ -1,6 +1,7 @@
 """The grade of an evaluation, and what an unlogged cause of the log's actions would have to weigh to undo it.
 
     certified       every limit is certified and a gain is certain
+    held            the same, but that a cap holds the money budget while serving, and no proof of it was asked for
     promising       the limits are kept by the estimates, and a gain is likely: test it first
     not supported   anything else: a check was not passed, a limit is broken, or no gain is likely
 
@@ -27,7 +28,7 @@ from outlay.estimators.sensitivity import Sensitivity, WorstCase
 from outlay.estimators.units import days_counted
 from outlay.evaluating.constants import AgainstConstants
 
-Grade = Literal["certified", "promising", "not supported"]
+Grade = Literal["certified", "held", "promising", "not supported"]
 
 
 def grade(certificate: Certificate, constants: AgainstConstants | None = None, *, ruled_out: bool = False) -> Grade:
@@ -46,11 +47,12 @@ def grade(certificate: Certificate, constants: AgainstConstants | None = None, *
             sure = likely = np.inf
         else:
             sure, likely = constants.gain_bound, constants.gain_likely
-    if certificate.certified and sure is not None and sure > 0:
-        return "certified"
+    if (certificate.certified or certificate.held) and sure is not None and sure > 0:
+        return "certified" if certificate.certified else "held"
     kept = (
         line.value is not None and (line.value >= line.limit if line.floor else line.value <= line.limit)
         for line in certificate.budgets
+        if line.budget != certificate.held
     )
     return "promising" if likely is not None and likely > 0 and all(kept) else "not supported"
 

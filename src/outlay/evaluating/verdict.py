@@ -13,12 +13,15 @@ The kinds, in the order in which they are asked for:
                      policy that breaks the limits                 constant may do as well
     constant         a certain gain, a constant may do as well     serve a constant
     serve            a certain gain                                serve it
+    behind the cap   the same, the money held while serving        serve it where a cap holds its budget
     worse            the estimate is a loss                        keep the old policy
     chance           the gain may be chance                        keep the old policy, or test it
     test             a gain is likely                              test it first
 
 Where the limits rule the old policy out (`ruled_out.py`), it is not to be kept: without a certain gain over it, the
 policy is held against the best constant actions, and what the cut costs is told.
+
+What is held while serving (`ReasonKind.HELD`) is judged as what is certified is, and told with what holds it.
 
 This is the one place where what was found becomes sentences.
 """
@@ -56,6 +59,7 @@ class VerdictKind(StrEnum):
     OLD_RULED_OUT = "old ruled out"
     CONSTANT = "constant"
     SERVE = "serve"
+    BEHIND_CAP = "behind the cap"
     WORSE = "worse"
     CHANCE = "chance"
     TEST = "test"
@@ -148,6 +152,8 @@ def verdict(
         words="",
     )
     words = _Words(found, certificate, campaign, constants).all()
+    if certificate.held:
+        words = f"{words} {AT_THAT_SPEND}"
     if first_days is not None and certificate.withheld is None and first_days.words:
         words = f"{words} {first_days.words}"
     return replace(found, words=words)
@@ -169,7 +175,7 @@ def _kind(
         return VerdictKind.LOSES
     if reason is ReasonKind.UNASSIGNED:
         return VerdictKind.PROMISING if sure else VerdictKind.UNASSIGNED
-    if not certificate.certified:
+    if not certificate.certified and not certificate.held:
         beyond = (line.value is not None and (line.value < line.limit) == line.floor for line in certificate.budgets)
         return VerdictKind.OVER if any(beyond) else VerdictKind.NOT_CERTIFIED
     if old is None:
@@ -178,7 +184,9 @@ def _kind(
         return VerdictKind.OLD_RULED_OUT
     if sure:
         as_well = over is not None and constants is not None and constants.keep and not over.sure
-        return VerdictKind.CONSTANT if as_well else VerdictKind.SERVE
+        if as_well:
+            return VerdictKind.CONSTANT
+        return VerdictKind.BEHIND_CAP if certificate.held else VerdictKind.SERVE
     if old.gain < CLEARLY_WORSE:
         return VerdictKind.WORSE
     if certificate.gain_likely is None or certificate.gain_likely <= 0:
@@ -228,6 +236,10 @@ SHARED_WAY = (
     "Test it in an experiment whose arms are whole clusters of users (outlay experiment plan), each large enough to "
     "hold all who share it."
 )
+AT_THAT_SPEND = (
+    "The gain is that at the estimated spend: if it costs more in truth, the cap cuts in, and the gain is that of a "
+    "cheaper mixture."
+)
 NEARLY = "More users, or a lower limit in training, would certify it."
 WAYS_OUT = {
     ReasonKind.UNSUPPORTED: THIN,
@@ -272,10 +284,12 @@ class _Words:
                 return self._not_yet()
             case kinds.GAIN_UNKNOWN:
                 unknown = "but the gain over the old policy could not be measured"
+                if self.certificate.held:
+                    return f"{self._kept[:1].upper()}{self._kept[1:]}, {unknown}."
                 return f"The limit is certified ({self._limits}, {self._sure}), {unknown}."
             case kinds.OLD_RULED_OUT:
-                return f"{self._ruled_out()}; {self._limits} is certified."
-            case kinds.SERVE | kinds.CONSTANT:
+                return f"{self._ruled_out()}; {self._kept}."
+            case kinds.SERVE | kinds.BEHIND_CAP | kinds.CONSTANT:
                 return self._served()
             case kinds.WORSE | kinds.CHANCE | kinds.TEST:
                 return self._no_gain_shown()
@@ -289,6 +303,15 @@ class _Words:
         return " and ".join(f"{b.name} {b.words}" for b in self.campaign.budgets)
 
     @property
+    def _kept(self) -> str:
+        """`coupon_cost at most 1.2 per decision is certified`, or what holds it."""
+        held, reason = self.certificate.held, self.certificate.reason
+        if held is None or reason is None:
+            return f"{self._limits} is certified"
+        others = " and ".join(f"{b.name} {b.words}" for b in self.campaign.budgets if b.name != held)
+        return f"{reason.words}{f', and {others} is certified' if others else ''}"
+
+    @property
     def _cut(self) -> bool:
         return bool(self.found.broken) and self.found.old is not None and not self.found.old.sure
 
@@ -298,7 +321,8 @@ class _Words:
         assert old.at_most is not None
         least = f"{self._sure} of a loss of {size(old.at_most)} at least"
         keep = "Do not serve it, unless saving is the aim" if old.saves else "Do not serve it"
-        aside = f"{self._limits} is certified" if self.certificate.certified else f"It is {self.certificate.words}"
+        kept = self.certificate.certified or self.certificate.held
+        aside = self._kept if kept else f"It is {self.certificate.words}"
         claim = f"{self._gain()} against the old policy ({least}){self._spend(old)}"
         return f"It loses: {claim}. {keep}: keep the old policy. ({aside}.)"
 
@@ -313,17 +337,21 @@ class _Words:
     def _served(self) -> str:
         old, over, beside = self.found.old, self.found.constants, self.beside
         claim, spend = self._against_old(), self._spend(old)
+        serve = (
+            "Serve it behind a cap (outlay serve --cap, or outlay allocate)" if self.certificate.held else "Serve it"
+        )
         if beside is None or over is None:
-            return f"Serve it: {claim}{spend}, and {self._limits} is certified."
+            return f"{serve}: {claim}{spend}, and {self._kept}."
         if not beside.keep:
             none = "No constant actions keep the limits for as little."
-            return f"Serve it: {claim}{spend}, and {self._limits} is certified. {none}"
+            return f"{serve}: {claim}{spend}, and {self._kept}. {none}"
         more, least, at = change(over.gain), self._at_least(over), self._spend(over)
+        its = "" if self.certificate.held else "its "
         if over.sure:
             best = f"{more} against the best constant actions ({least}){at}"
-            return f"Serve it: {claim}{spend}, and {best}; {self._limits} is certified."
+            return f"{serve}: {claim}{spend}, and {best}; {self._kept}."
         return (
-            f"Serve a constant: the policy brings {claim}{spend}, and its {self._limits} is certified, but a constant "
+            f"Serve a constant: the policy brings {claim}{spend}, and {its}{self._kept}, but a constant "
             f"may do as well: {beside.words}. No gain over it could be shown: the estimate is {more} ({least}){at}. "
             "Serve the constant, whose own costs are estimated and not certified, or test the two against each other "
             "(outlay experiment plan)."
@@ -338,7 +366,7 @@ class _Words:
             VerdictKind.CHANCE: "It may be chance: keep the old policy, or test it first (outlay experiment plan)",
             VerdictKind.TEST: "Test it against the old policy before it is served to all (outlay experiment plan)",
         }[self.found.kind]
-        return f"{shown}. {advice}; {self._limits} is certified."
+        return f"{shown}. {advice}; {self._kept}."
 
     def _today(self) -> str:
         return f"Your budget rules out today's policy ({', '.join(each.words for each in self.found.broken)})"

@@ -66,6 +66,8 @@ def evaluate(
         )
     campaign = with_confidence(run.campaign if run else data.campaign, confidence)
     measure = _measure(data, run, policy, against, learned_here)
+    if policy is not None:  # only a run's own mixture was chosen to be held while serving
+        campaign = campaign.with_train(hold="certified")
     if policy is None:
         assert run is not None
         evaluated = mixture_of(measure, f"{run.manifest['method']}, as served")

@@ -20,7 +20,7 @@ import numpy as np
 from outlay.choosing.measure import Measure
 from outlay.choosing.reserve import check_stated, unpriced_of
 from outlay.choosing.run import ESTIMATES, Run
-from outlay.core.campaign import Campaign
+from outlay.core.campaign import Campaign, Hold
 from outlay.core.errors import FolderError, LogError, OutlayError
 from outlay.core.files import check_replaceable, kind_of, put_in_place
 from outlay.core.journal import partial_folder
@@ -37,6 +37,10 @@ from outlay.training.record import Learned, record
 RESPONSES: tuple[Kind, ...] = get_args(Kind)
 
 STATE_ROWS = 250_000  # rows of learn users, about, on which the state is tested before training
+HELD = (
+    "Of room for a certificate none is left below {budget} {limit}, which is to be spent: a cap holds it while serving "
+    "(hold = serving). Give outlay serve a total cap, or decide with outlay allocate."
+)
 NO_SPLIT = 255  # of users that are left out
 
 
@@ -50,6 +54,7 @@ class Options:
     label_days: int | None
     preset: Literal["outlay", "paper"] | None
     folds: int | None
+    hold: Hold | None
     seed: int
     resume: bool
     threads: int | None
@@ -67,6 +72,7 @@ def train(
     label_days: int | None = None,
     preset: Literal["outlay", "paper"] | None = None,
     folds: int | None = None,
+    hold: Hold | None = None,
     seed: int = 0,
     resume: bool = False,
     overwrite: bool = False,
@@ -94,6 +100,9 @@ def train(
         folds: K of `frontier`: it learns K times, each time without the users of one fold, so that all users certify;
             1 certifies on one part of the users alone. Default: as in the campaign file, else 4 where that is quick, 2
             on larger logs, and 1 above a million rows whose states are too many to count.
+        hold: what keeps the money budget: `certified`, a margin below it that a certificate needs; `serving`, the cap
+            of whoever serves, so that the mixture is to spend all of it. Other budgets keep their margins. Default: as
+            in the campaign file, else `certified`.
         seed: of everything random.
         resume: go on from the last checkpoint of an unfinished run into the same folder.
         overwrite: replace a run that was evaluated, estimates included; one that was not is replaced anyway.
@@ -109,7 +118,9 @@ def train(
         InfeasibleError: if no policy that was found keeps the limits.
     """
     method = method or ("aim-greedy" if _preset(source, preset) == "paper" else "frontier")
-    options = Options(method, oracle, response, label_days, preset, folds, seed, resume, threads, workers, screening)
+    options = Options(
+        method, oracle, response, label_days, preset, folds, hold, seed, resume, threads, workers, screening
+    )
     _check_options(options)
     out = Path(out)
     _check_out(out, source, overwrite=overwrite)
@@ -184,7 +195,10 @@ def _check_options(options: Options) -> None:
 def _train(source: str | Path | Campaign, out: Path, partial: Path, options: Options, report: Progress) -> Run:
     """Train into the folder `partial`, which is put in place of `out` when it is finished."""
     data, campaign, notes = _data(source, partial, options, report)
-    campaign = campaign.with_train(folds=options.folds)
+    campaign = campaign.with_train(folds=options.folds, hold=options.hold)
+    if any(campaign.held):
+        money = campaign.budgets[campaign.money]
+        notes.append(HELD.format(budget=money.name, limit=money.words))
     fields: list[str] | None = None
     if wide(data, campaign):
         found = options.screening or screen(data, within(report, 0.15, 0.2))

@@ -56,7 +56,7 @@ def train_seeds(
         seed: the first of them; the others follow.
         threads: for reading the log.
         progress: called with the share done and what is being done.
-        options: further ones of `train`: method, oracle, response, label_days, preset, folds.
+        options: further ones of `train`: method, oracle, response, label_days, preset, folds, hold.
 
     Returns:
         The runs, in the order of their seeds.

@@ -34,14 +34,15 @@ def certificate_finding(results: RunResults) -> str:
     """Return each bound against its limit."""
     if refusal(results):
         return "No certificate"
-    parts = []
+    parts, held = [], results.evaluated.certificate.held
     for budget, line, row in zip(
         results.budgets, results.evaluated.certificate.budgets, results.certificate.rows, strict=True
     ):
         side, bound = "at most" if budget.sign > 0 else "at least", row.cells[-2].text
+        where = "inside" if line.kept else "outside"
+        aside = "; a cap holds it while serving" if budget.name == held else ""
         parts.append(
-            f"{budget.name} is {side} {bound} {per(budget)} "
-            f"({'inside' if line.kept else 'outside'} the limit of {plain(budget.limit)})"
+            f"{budget.name} is {side} {bound} {per(budget)} ({where} the limit of {plain(budget.limit)}{aside})"
         )
     return f"With {exact(results.evaluated.certificate.confidence)} confidence {' and '.join(parts)}"
 
@@ -56,6 +57,19 @@ def guarantee(certificate: Certificate) -> str:
         "for every budget of the curve, at the cost of one look: the chance that any of these is certified and yet "
         f"breaks a limit is at most {alpha}. Another budget costs no further look."
     )
+
+
+def chosen(results: RunResults) -> str:
+    """Return what room was left when the mixture was chosen, and what that costs."""
+    holding = results.evaluated.holding
+    room = (
+        "The mixture was chosen with limits tightened by the margin, so that a mixture that keeps its limits is likely "
+        "to be certified as well."
+    )
+    if holding is not None and holding.hold == "serving":
+        others = "" if len(results.budgets) == 1 else " Other limits were tightened by the margin when it was chosen."
+        return f"{holding.words}{others}"
+    return room if holding is None else f"{room} {holding.words}"
 
 
 def rests_on(results: RunResults) -> list[str]:

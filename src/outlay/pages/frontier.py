@@ -64,7 +64,7 @@ def render(curve: BudgetCurve) -> str:
         },
         sizes=SIZES,
         ends=[axes.place(points[i].budget, axes.top)[0] for i in (0, -1)],
-        uncertified=any(p.certified is False for p in points),
+        uncertified=any(p.certified is False and not p.held for p in points),
         sure=bool(sure_gain(curve, points)),
         headline=headline(requested[0], wording),
         beside_old=beside_old(curve, wording),
@@ -192,9 +192,9 @@ def within(points: Sequence[CurvePoint], top: float) -> list[Spec]:
 def _uncertified(points: Sequence[CurvePoint]) -> list[Spec]:
     """Runs of budgets that are not certified, each up to the next budget."""
     rows, begin = [], 0
-    for certified, run in groupby(points, lambda p: p.certified):
+    for missing, run in groupby(points, lambda p: p.certified is False and not p.held):
         end = begin + len(list(run))
-        if certified is False:
+        if missing:
             rows += [{"run": begin, "budget": p.budget, "value": p.value} for p in points[begin : end + 1]]
         begin = end
     return rows

@@ -134,7 +134,8 @@ class CurveWording:
     def certificate(self, point: CurvePoint) -> dict[str, str]:
         """The texts that the look at the certify users adds for a budget."""
         sure = self.sure_of(point)
-        texts = {"certificate": f"✓ certified at {sure}" if point.certified else f"✕ {point.certificate}"}
+        told = f"✓ certified at {sure}" if point.certified else f"{'' if point.held else '✕ '}{point.certificate}"
+        texts = {"certificate": told}
         for j, (budget, bound) in enumerate(zip(self.budgets, point.bounds or (), strict=True)):
             reach = f"{'at most' if budget.sign > 0 else 'at least'} {number(bound, self.spend_digits[j])}"
             texts[f"bound{j}"] = "no bound" if bound is None else f"{reach} ({sure} sure)"
@@ -154,7 +155,8 @@ class CurveWording:
 def _certified(point: CurvePoint, wording: CurveWording) -> Cell:
     """Whether a budget is, and how surely where that is another confidence than the others'."""
     own = wording.sure_of(point)
-    return replace(kept(bool(point.certified)), note="" if own == wording.sure else f"at {own}")
+    cell = kept(bool(point.certified), held=point.held)
+    return cell if point.held else replace(cell, note="" if own == wording.sure else f"at {own}")
 
 
 def table(curve: BudgetCurve, wording: CurveWording) -> Table:
@@ -321,13 +323,14 @@ def badge(curve: BudgetCurve) -> Badge:
                 "outlay evaluate RUN takes it, or the first export."
             ),
         )
-    kept, lost = sum(bool(p.certified) for p in points), sum(p.loses for p in points)
-    sure = exact(band.confidence)
+    held, lost = sum(p.held for p in points), sum(p.loses for p in points)
+    kept, sure = held or sum(bool(p.certified) for p in points), exact(band.confidence)
     known = (p.confidence for p in (*points, *curve.requested) if p.confidence is not None)
     own = next((exact(each) for each in known if each != band.confidence), None)
     alone = f" The mixture that the run serves has a share of the look for itself: its bounds are at {own}."
     share = "Every budget" if kept == len(points) else f"{kept or 'None'} of {len(points)} budgets"
-    title = f"{share} of the curve certified at {sure}" + (f"; {lost} lose against the old policy" if lost else "")
+    how = "held while serving" if held else f"certified at {sure}"
+    title = f"{share} of the curve {how}" + (f"; {lost} lose against the old policy" if lost else "")
     certify = (
         "who had no part in learning or choosing"
         if curve.folds == 1
@@ -335,9 +338,10 @@ def badge(curve: BudgetCurve) -> Badge:
     )
     return Badge(
         title,
-        "no" if not kept else "open" if kept < len(points) or lost else "yes",
+        "no" if not kept else "open" if kept < len(points) or lost or held else "yes",
         (
-            (f"{CERTIFIED}: {losses(curve)} " if lost else "")
+            (f"{curve.holding.words} " if curve.holding is not None else "")
+            + (f"{CERTIFIED}: {losses(curve)} " if lost else "")
             + f"Look {band.look} at {number(band.users, 0)} certify users, {certify}, bounds the costs of "
             f"all {number(band.policies, 0)} mixtures of the curve together, "
             f"{number(band.factor, 2)} standard errors from the estimate. "
@@ -346,6 +350,15 @@ def badge(curve: BudgetCurve) -> Badge:
             f"is certified and over its limit stays under {exact(1 - band.confidence)}." + (alone if own else "")
         ),
     )
+
+
+def judged(curve: BudgetCurve) -> str:
+    """How many budgets of the curve are certified, or held while serving."""
+    assert curve.band is not None
+    points, sure = curve.curve, exact(curve.band.confidence)
+    if held := sum(p.held for p in points):
+        return f"{held} of {len(points)} budgets of the curve are held while serving: nothing else stands against them"
+    return f"{sum(bool(p.certified) for p in points)} of {len(points)} budgets of the curve are certified at {sure}"
 
 
 def losses(curve: BudgetCurve) -> str:

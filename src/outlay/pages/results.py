@@ -177,10 +177,12 @@ def badge(results: RunResults) -> tuple[str, str]:
     if results.evaluation is None:
         return "open", "Not evaluated yet"
     certificate = results.evaluation.certificate
+    loss = "; a loss against the old policy" if certificate.loses else ""
+    if certificate.held:
+        return "open", f"{certificate.held} held while serving{loss}"
     if not certificate.certified:
         return "no", "✕ Not certified"
     limits = "Limit" if len(results.budgets) == 1 else "All limits"
-    loss = "; a loss against the old policy" if certificate.loses else ""
     return "open" if loss else "yes", f"✓ {limits} certified at {exact(certificate.confidence)}{loss}"
 
 

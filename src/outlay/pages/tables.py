@@ -101,8 +101,10 @@ def row(*cells: Cell | str, look: str = "", group: str = "") -> Row:
     return Row(tuple(Cell(cell) if isinstance(cell, str) else cell for cell in cells), look, group)
 
 
-def kept(value: bool | None) -> Cell:
-    """Yes, no, or not known."""
+def kept(value: bool | None, *, held: bool = False) -> Cell:
+    """Yes, no, or not known; where it is not proved and a cap holds it, that."""
+    if held and not value:
+        return Cell("held", "while serving")
     return Cell() if value is None else Cell("yes", look="yes") if value else Cell("no", look="no")
 
 
@@ -178,7 +180,12 @@ def policies(evaluation: Evaluation, campaign: Campaign) -> Table:
         f"{campaign.meta.name}: per user, {exact(evaluation.confidence)} intervals, {users}",
         (*words("policy"), *(column for column, _ in columns), *words("certified")),
         tuple(
-            row(Cell(p.name, p.note, p.name), *(column[i] for column in cells), kept(p.certified), look=p.kind)
+            row(
+                Cell(p.name, p.note, p.name),
+                *(column[i] for column in cells),
+                kept(p.certified, held=p.held),
+                look=p.kind,
+            )
             for i, p in enumerate(rows)
         ),
     )
@@ -236,12 +243,12 @@ def segments(evaluation: Evaluation, campaign: Campaign) -> list[Table]:
 
 def certificate(evaluation: Evaluation, campaign: Campaign, margins: Sequence[float] | None = None) -> Table:
     """Every bound against its limit; `margins` `[m]` are those that limits were tightened by when choosing."""
-    rows = []
+    rows, held = [], evaluation.certificate.held
     for j, (budget, line) in enumerate(zip(campaign.limits, evaluation.certificate.budgets, strict=True)):
         known = [] if line.value is None or line.bound is None else [around(line.value, abs(line.bound - line.value))]
         values = [*(() if margins is None else (margins[j],)), line.value, line.bound]
         cells = (number(value, decimals(known)) for value in values)
-        rows.append(row(budget.name, limit(budget), *cells, kept(line.kept)))
+        rows.append(row(budget.name, limit(budget), *cells, kept(line.kept, held=budget.name == held)))
     margin = () if margins is None else (Column("margin", "when choosing"),)
     bound = f"{exact(evaluation.certificate.confidence)} bound"
     return Table("", (*words("budget", "limit"), *margin, *numbers("estimate", bound), *words("kept")), tuple(rows))

@@ -29,8 +29,9 @@ from outlay.core.reserves import TOO_LOW, WAY_OUT, too_low, unpriced, unpriced_w
 from outlay.core.schema import Schema
 from outlay.serve.clock import Moment
 from outlay.serve.config import ServeConfig
-from outlay.serve.deciding.decider import SAME_ACTION, Decider, EncodedRequest
+from outlay.serve.deciding.decider import POLICY, SAME_ACTION, Decider, EncodedRequest
 from outlay.serve.deciding.features import FirstPast, RowEncoder, Summaries, request_schema
+from outlay.serve.ledger.caps import Caps
 from outlay.serve.ledger.ledger import Ledger, Note
 from outlay.serve.ledger.money import Money
 from outlay.serve.ledger.records import ID_LENGTH
@@ -213,6 +214,17 @@ def check_money(ledger: Ledger, loaded: LoadedBundle, config: ServeConfig) -> No
             )
 
 
+def check_held(loaded: LoadedBundle, caps: Caps) -> None:
+    """Raise OutlayError if a bundle was trained to be held while serving, and no cap is one of all that it spends."""
+    if any(loaded.bundle.campaign.held) and caps.total is None and caps.day is None and POLICY not in caps.arms:
+        raise OutlayError(
+            f"there is no cap, and the bundle {loaded.bundle.id} was trained to be held by one: it keeps no margin "
+            "below its limit (hold = serving).",
+            where="caps",
+            way_out="Give --cap, total or day in [caps], or POST /v1/admin/caps.",
+        )
+
+
 def register_bundle(ledger: Ledger, loaded: LoadedBundle, config: ServeConfig, now: int) -> list[str]:
     """Note in the ledger which bundle and settings decide from now on. Return what the operator should know.
 
@@ -228,13 +240,15 @@ def register_bundle(ledger: Ledger, loaded: LoadedBundle, config: ServeConfig, n
     """
     check_money(ledger, loaded, config)
     written = ledger.notes(loaded.campaign, SETTINGS)
-    if config.plan is not None and ledger.totals(loaded.campaign).caps.total is None:
+    caps = ledger.totals(loaded.campaign).caps
+    if config.plan is not None and caps.total is None:
         raise OutlayError(
             "there is no total cap, so there is no money to plan.",
             file=config.path,
             where="plan",
             way_out="Give --cap, total in [caps], or POST /v1/admin/caps.",
         )
+    check_held(loaded, caps)
     ledger.note(loaded.campaign, bundle_note(loaded, BUNDLE, now))
     settings = config.model_dump_json()
     if not written or written[-1].content != settings:

@@ -26,6 +26,7 @@ from starlette.types import Receive, Scope, Send
 from outlay.core.errors import OutlayError
 from outlay.serve.clock import date_of
 from outlay.serve.deciding.decider import POLICY, RANDOM
+from outlay.serve.deciding.loaded_bundle import check_held
 from outlay.serve.handlers.decisions import not_recorded
 from outlay.serve.handlers.messages import (
     BadRequestError,
@@ -370,9 +371,16 @@ async def set_caps(service: Service, body: bytes) -> Response:
         """Return the new caps; called in the ledger's transaction, so that no administrator undoes another's change."""
         caps = before or Caps()
         merged = {name: cap for name, cap in {**caps.arms, **changed_arms}.items() if cap is not None}
-        return replace(caps, **changed, arms=merged)
+        caps = replace(caps, **changed, arms=merged)
+        check_held(service.state.loaded, caps)
+        return caps
 
-    caps = await service.call(service.ledger.change_caps, service.state.loaded.campaign, change)
+    try:
+        caps = await service.call(service.ledger.change_caps, service.state.loaded.campaign, change)
+    except LedgerError:
+        raise
+    except OutlayError as error:
+        raise BadRequestError(422, Problem(error=error.found, where="$", way_out=error.way_out)) from None
     return JSON(_in_units(caps, money))
 
 
