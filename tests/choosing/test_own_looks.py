@@ -11,7 +11,7 @@ import own_looks
 from outlay.choosing.looks import SETTING, counted_in
 
 BENCHMARKS = Path(own_looks.__file__).parent
-LOOKS = re.compile(r"outlay\.(evaluate|frontier)\(|certify_frontier\(|timed\(\"evaluate\"")
+LOOKS = re.compile(r"outlay\.(evaluate|frontier)\(|certify_run\(|timed\(\"evaluate\"")
 
 
 def test_it_sets_what_looks_are_counted_by(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,7 +13,7 @@ from outlay.estimators.basis import Basis, CountedBasis, FeatureBasis
 from outlay.estimators.doubly_robust import FoldValues
 from outlay.estimators.fitted import Sample
 from outlay.estimators.panel import Panel, TargetPolicy
-from outlay.estimators.regression import Cells, LogCells, PolicyMoves
+from outlay.estimators.regression import Cells, LogCells, PolicyMoves, supported
 
 RNG = np.random.default_rng(0)
 
@@ -92,3 +92,19 @@ def test_values_from_some_users_of_a_panel_are_those_of_a_panel_of_these_users(d
             for reg in ("inflation", "outcome"):
                 one, other = (getattr(critic.stages[2].reg, reg) for critic in critics)
                 assert one.max() == pytest.approx(other.max(), rel=1e-6)
+
+
+@pytest.mark.parametrize("which", [0, 1])
+def test_pairs_are_thin_by_the_rows_of_their_own_regression(which: int) -> None:
+    """Whichever regressions are asked for beside it, and in whichever order."""
+    panel = Panel.of(ragged(1), CERTIFY)
+    basis = bases(panel)[which]
+    sample = Sample.of(panel, basis).only(np.arange(panel.num_users) % 3 == 0)
+    moves = PolicyMoves.of(panel, sample.log, TargetPolicy.fixed(RNG.integers(2, size=len(panel)), 2))
+    lefts, counts = (2, None, 4, 1, 3), set()
+    for least_rows in (5, 9, 14, 25, 60):
+        for left, stage in zip(lefts, sample.stages(moves, lefts, least_rows), strict=True):
+            alone = supported(moves.taken, sample.regression(left), basis, least_rows)
+            assert np.array_equal(stage.taken.rows, alone.rows)
+            counts.add(int(stage.thin.sum()))
+    assert len(counts) > 2

@@ -32,7 +32,7 @@ from outlay.estimators.joint import Joint, combine
 from outlay.estimators.units import coordinates
 from outlay.evaluating import certify as job
 from outlay.evaluating.budget_curve import CurvePoint
-from outlay.evaluating.certify import Certified, certified, certify_frontier
+from outlay.evaluating.certify import Certified, certified, certify_run
 from outlay.evaluating.curve import BudgetMixtures
 from outlay.jobs.frontier import frontier
 from outlay.ops.intervals import Spread
@@ -53,9 +53,10 @@ def certify(
     own = MixtureFigures(
         stored.points.only(np.array([-1, 0])), None, (None,), (None,), (0,)
     )  # beside another for the old one
-    return certify_frontier(
-        stored, run.identity, run.data(), about, own, About(against, None, stored.allowances), report
-    )
+    certify_run(stored, run.identity, run.data(), about, own, About(against, None, stored.allowances))
+    found = certified(stored, run.identity, run.data(), about, report)
+    assert found is not None
+    return found
 
 
 def known(run: Run) -> Certified | None:
@@ -135,17 +136,43 @@ def test_it_looks_once_and_then_reads_at_any_confidence(run: Run, monkeypatch: p
     assert len(looks(views(data, 4)[0], EVERYONE)) == 1
 
 
+def test_the_curve_is_measured_when_it_is_asked_for(run: Run) -> None:
+    """What the run serves is certified without it, by the same figures as beside it, and all of it is one look."""
+    stored, band = StoredFrontier.read(run.folder / "frontier"), run.folder / "frontier" / "band.npz"
+
+    def parts() -> set[str]:
+        with np.load(band) as file:
+            return {name.split("_")[0] for name in file.files}
+
+    own = MixtureFigures(stored.points.only(np.array([-1, 0])), None, (None,), (None,), (0,))
+    about = About((), None, stored.allowances)
+    alone = certify_run(stored, run.identity, run.data(), run.campaign, own, about)
+    assert parts() == {"own", "said"}
+    found = known(run)
+    assert found is not None
+    assert parts() == {"own", "curve", "said"}
+    serves = np.eye(len(stored.weights))[-1]
+    assert found.certificate(serves, run.campaign) == alone
+    assert certify_run(stored, run.identity, run.data(), run.campaign, own, about) == alone
+    assert parts() == {"own", "curve", "said"}
+    assert len(looks(views(run.data(), 4)[0], EVERYONE)) == 1
+
+
 def test_a_look_is_counted_before_anything_is_seen(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     def killed(*_: object) -> None:
         raise KeyboardInterrupt
 
     data = run.data()
     with monkeypatch.context() as patch:
-        patch.setattr(job, "measured_on", killed)
+        patch.setattr(job, "_write", killed)
         with pytest.raises(KeyboardInterrupt):
             certify(run)
     assert len(looks(data, EVERYONE)) == 1
     assert known(run) is None
+    with monkeypatch.context() as patch:
+        patch.setattr(job, "measured_on", killed)
+        with pytest.raises(KeyboardInterrupt):
+            certify(run)
     assert certify(run).look == 1
     assert len(looks(data, EVERYONE)) == 1
 

@@ -306,7 +306,7 @@ def constant_actions(context: RunContext, measure: Measure) -> list[MeasuredPoli
 
     They are always the same action if all rows allow it, else the cheapest of what each row allows.
     """
-    data, plain = context.data, replace(measure, smooth=False)
+    data, plain = context.data, replace(measure, smooth=False) if measure.smooth else measure
     schema, count, budgets = context.seen.schema, data.num_actions, context.campaign.budgets
     days, heads = needed_days(context.campaign), len(context.heads)
     preferences = {

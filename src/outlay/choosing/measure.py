@@ -445,14 +445,19 @@ class Measure:
         # A layer that was learned to act forgets what only moves: the plain features bring it back.
         return self._features(self._hidden(source))
 
-    def _hidden(self, source: int) -> NDArray[np.float32]:
-        """`[n, ≤ MOST_FEATURES]` directions of a hidden layer.
+    @cached_property
+    def _hidden(self) -> Callable[[int], NDArray[np.float32]]:
+        """By source: `[n, ≤ MOST_FEATURES]` directions of a hidden layer, which several evaluations rest on.
 
         Its units are many and nearly collinear; the work of an evaluation grows with their number squared.
         """
-        return reduced(
-            lambda rows: self.served.features(source, *self.seen.features(rows)), self.panel.rows, CHUNK_ROWS
-        )
+
+        def found(source: int) -> NDArray[np.float32]:
+            return reduced(
+                lambda rows: self.served.features(source, *self.seen.features(rows)), self.panel.rows, CHUNK_ROWS
+            )
+
+        return lru_cache(maxsize=1)(found)
 
     def _features(self, further: NDArray[np.float32] | None = None) -> FeatureBasis:
         """The basis of `further` columns `[n, d]` and the plain features: of both as many as an action's rows carry.

@@ -234,7 +234,8 @@ class FeatureBasis:
             return np.ones((len(index), 1))
         features = np.take(self.f, pairs.rows[index], axis=0)
         block = np.empty((len(index), int(self._begin[code + 1] - self._begin[code])))
-        block[:, :-1] = features if self.kept is None else features[:, self.kept[code]]
+        kept = None if self.kept is None else self.kept[code]
+        block[:, :-1] = features if kept is None or kept.all() else features[:, kept]
         block[:, -1] = 1
         return block
 

@@ -314,9 +314,17 @@ class DoublyRobust:
         needs = [self._never_given(part, seen) for part in paths]
         sums = [np.zeros((panel.num_users, len(self._names(part)))) for part in paths]
         errors, unclosed = np.zeros_like(sums[0]), None
-        for fold, others in self._others:
-            critic = FoldValues.of(others, moves, max(horizons, default=0), self.least_rows)
-            for part, total in zip(paths, sums, strict=True):
+        told: list[tuple[WeightedPaths, Array]] = []  # for which values are to be fitted
+        for part, total in zip(paths, sums, strict=True):
+            if self._nobody(part) is not None:
+                continue
+            if policy is None and part.days is not None and np.array_equal(part.before, part.after):
+                total += self._observed(part, total.shape[1])  # V̂(s) = Q̂(s, a) in every row: they cancel
+            else:
+                told.append((part, total))
+        for fold, others in self._others if told else ():
+            critic = FoldValues.of(others, moves, max(part.days or 0 for part, _ in told), self.least_rows)
+            for part, total in told:
                 critic.add(part, fold, total)
             errors += critic.closing_errors(paths[0], fold, needs[0])
             unclosed = unclosed or critic.unclosed(paths[0], fold)
@@ -407,13 +415,7 @@ class DoublyRobust:
 
     def _result(self, part: WeightedPaths, sums: Array, reason: Reason | None, need: Need, errors: Array) -> Robust:
         """The value from the sums `[U, T]` of each user and the error of the closing values `[U, T]`."""
-        if not part.covered:
-            nobody = Reason(ReasonKind.NOBODY)
-            reason = nobody if part.days is None else Reason(ReasonKind.NOT_SHOWN, {"days": part.days})
-        elif not part.mass.any():
-            none = Reason(ReasonKind.NO_PATH)
-            reason = none if part.days is None else Reason(ReasonKind.NO_PATH_SO_LONG, {"days": part.days})
-        reason = reason or need.reason(self.support)
+        reason = self._nobody(part) or reason or need.reason(self.support)
         if reason is not None:
             return self._withheld(part, reason)
         value = part.share @ sums
@@ -425,6 +427,21 @@ class DoublyRobust:
             mass=np.repeat(part.mass[:, None], len(value), axis=1),
             withheld=(None,) * len(value),
         )
+
+    def _observed(self, part: WeightedPaths, outcomes: int) -> Array:
+        """`[U, T]` sums of each user's weighted outcomes."""
+        outcome, users = self._whole.outcome[part.rows, :outcomes], self.panel.num_users
+        return np.stack([np.bincount(part.user, part.after * x, users) for x in outcome.T], axis=1)
+
+    def _nobody(self, part: WeightedPaths) -> Reason | None:
+        """Return why a value has no user behind it, or None."""
+        if not part.covered:
+            nobody = Reason(ReasonKind.NOBODY)
+            return nobody if part.days is None else Reason(ReasonKind.NOT_SHOWN, {"days": part.days})
+        if not part.mass.any():
+            none = Reason(ReasonKind.NO_PATH)
+            return none if part.days is None else Reason(ReasonKind.NO_PATH_SO_LONG, {"days": part.days})
+        return None
 
     def _withheld(self, part: WeightedPaths, reason: Reason) -> Robust:
         return Robust(**withheld(self._names(part), self.panel.num_users, reason))

@@ -25,7 +25,7 @@ influence function; MacKinnon & White (1985) for HC2. The k-day recursion and it
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -88,17 +88,17 @@ class Sample:
             self._regressions[key] = regress(self.panel, self.basis, self.log.cells, self._sums, usable)
         return self._regressions[key]
 
-    def stages(self, moves: PolicyMoves, lefts: Iterable[int | None], least_rows: int) -> list[Stage]:
+    def stages(self, moves: PolicyMoves, lefts: Sequence[int | None], least_rows: int) -> list[Stage]:
         """A policy's moves, as these rows count them, in the regression of each of `lefts`."""
         counted = moves if self.usable is None else replace(moves, cells=moves.cells.counting(self.usable))
+        # A pair that is thin is so with fewer rows too: from the fewest on, only the thin ones are looked at again.
+        by_rows = sorted({_number(self._usable(left)): left for left in lefts}.items(), key=lambda each: each[0])
         known: dict[int, Stage] = {}
-        stages = []
-        for left in lefts:
-            key = _number(self._usable(left))
-            if key not in known:
-                known[key] = Stage.of(self.regression(left), self.basis, counted, least_rows)
-            stages.append(known[key])
-        return stages
+        thin: NDArray[np.bool_] | None = None
+        for key, left in by_rows:
+            known[key] = Stage.of(self.regression(left), self.basis, counted, least_rows, thin)
+            thin = known[key].thin
+        return [known[_number(self._usable(left))] for left in lefts]
 
     def _usable(self, left: int | None) -> NDArray[np.bool_]:
         """`[B]` the cells whose rows say what `left` more days bring; None: what is discounted."""

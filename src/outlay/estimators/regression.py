@@ -253,10 +253,24 @@ def regress(panel: Panel, basis: Basis, cells: Cells, sums: Array, usable: NDArr
     )
 
 
-def supported(pairs: StateActions, reg: Regression, basis: Basis, least_rows: int) -> StateActions:
-    """Return the pairs, with those made state-free that have too few rows behind them in a regression."""
-    thin = basis.leverage(pairs, reg.gram) > (1 + 1e-6) / least_rows
-    return StateActions(np.where(thin, -1, pairs.rows), pairs.actions)
+def supported(
+    pairs: StateActions, reg: Regression, basis: Basis, least_rows: int, among: NDArray[np.bool_] | None = None
+) -> StateActions:
+    """Return the pairs, with those made state-free that have too few rows behind them in a regression.
+
+    Args:
+        pairs: `[P]`.
+        reg: the regression.
+        basis: of its coordinates.
+        least_rows: how many rows are enough.
+        among: `[P]` which pairs may have fewer; default all.
+    """
+    at = np.arange(len(pairs)) if among is None else np.flatnonzero(among)
+    if not len(at):
+        return pairs
+    rows = pairs.rows.copy()
+    rows[at[basis.leverage(pairs[at], reg.gram) > (1 + 1e-6) / least_rows]] = -1
+    return StateActions(rows, pairs.actions)
 
 
 @dataclass(frozen=True)
@@ -286,8 +300,15 @@ class Stage:
     moves: PolicyMoves
 
     @classmethod
-    def of(cls, reg: Regression, basis: Basis, moves: PolicyMoves, least_rows: int) -> Stage:
-        """Return the stage of `moves`."""
+    def of(
+        cls,
+        reg: Regression,
+        basis: Basis,
+        moves: PolicyMoves,
+        least_rows: int,
+        among: NDArray[np.bool_] | None = None,
+    ) -> Stage:
+        """Return the stage of `moves`; `among` as for `supported`."""
         cells = np.flatnonzero(reg.usable[moves.origin])
         return cls(
             reg=reg,
@@ -297,7 +318,7 @@ class Stage:
             inflation=reg.inflation[moves.origin[cells]],
             gap=moves.gap[cells],
             following=moves.following[cells],
-            taken=supported(moves.taken, reg, basis, least_rows),
+            taken=supported(moves.taken, reg, basis, least_rows, among),
             moves=moves,
         )
 

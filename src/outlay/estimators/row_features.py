@@ -169,4 +169,4 @@ def standardised(columns: NDArray[np.floating]) -> NDArray[np.float32]:
     centred = columns - columns.mean(axis=0)
     spread = centred.std(axis=0)
     kept = spread > 1e-6 * np.maximum(np.abs(columns).max(axis=0, initial=0), 1e-12)
-    return np.asarray(centred[:, kept] / spread[kept], np.float32)
+    return np.asarray(centred[:, kept] / spread[kept], np.float32, order="C")  # read row by row from here on

@@ -40,7 +40,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg import cho_factor, cho_solve
+from scipy.linalg import cho_factor, cho_solve, solve_triangular
 
 from outlay.core.estimate import Target
 from outlay.core.reasons import Reason, ReasonKind
@@ -84,6 +84,49 @@ class Days:
 
 
 @dataclass(frozen=True)
+class _Regressors:
+    """g of a day's rows: features, these times the amount, the amount and what is given besides, a constant.
+
+    The whole of it is made for rows that a regression runs over alone: of all others, products are enough.
+
+    Attributes:
+        features: `[r, p]`.
+        given: `[r, 1+q]` from `Sequential._given`; None: features and the constant are all.
+    """
+
+    features: Array
+    given: Array | None
+
+    def block(self, on: Index) -> Array:
+        """`[len(on), p']` of some rows."""
+        features, constant = self.features[on], np.ones((len(on), 1))
+        if self.given is None:
+            return np.hstack([features, constant])
+        given = self.given[on]
+        return np.hstack([features, features * given[:, :1], given, constant])
+
+    def times(self, theta: Array) -> Array:
+        """`[r, T]` g θ, from `[p', T]`."""
+        p, T = self.features.shape[1], theta.shape[1]
+        if self.given is None:
+            found: Array = self.features @ theta[:-1]
+        else:
+            both = self.features @ np.hstack([theta[:p], theta[p : 2 * p]])
+            found = both[:, :T] + self.given[:, :1] * both[:, T:] + self.given @ theta[2 * p : -1]
+        found += theta[-1]
+        return found
+
+    def sums(self, values: Array) -> Array:
+        """`[p', T]` Σ g v, from `[r, T]`."""
+        total = values.sum(axis=0, keepdims=True)
+        if self.given is None:
+            return np.vstack([self.features.T @ values, total])
+        both = self.features.T @ np.hstack([values, self.given[:, :1] * values])
+        T = values.shape[1]
+        return np.vstack([both[:, :T], both[:, T:], self.given.T @ values, total])
+
+
+@dataclass(frozen=True)
 class _Regression:
     """One day's regression for the outcomes of the days from `first` to before `end`.
 
@@ -107,22 +150,22 @@ class _Regression:
     @classmethod
     def of(cls, first: int, end: int, on: Index, block: Array, weight: Array, goal: Array) -> _Regression:
         """Regress `goal` `[r, T, end − first]` on `block` `[r, p]` with weights `[r]` above 0."""
-        weighted = block * weight[:, None]
-        gram = block.T @ weighted
+        root = np.sqrt(weight)[:, None]
+        rows = block * root
+        gram = rows.T @ rows
         gram[np.diag_indices_from(gram)] += 1e-9 * max(1.0, float(gram[-1, -1]))
         inner = np.arange(len(gram) - 1)
         gram[inner, inner] += RIDGE * float(weight @ weight) / float(weight.sum())
         factor = cho_factor(gram)
-        theta = cho_solve(factor, weighted.T @ goal.reshape(len(on), -1))
-        inverse = cho_solve(factor, np.eye(len(gram)))
-        lever = weight * np.einsum("np,np->n", block @ inverse, block)
+        theta = cho_solve(factor, rows.T @ (goal.reshape(len(on), -1) * root))
+        lever = (solve_triangular(factor[0], rows.T, trans="T") ** 2).sum(axis=0)
         residual = goal - (block @ theta).reshape(goal.shape)
         return cls(first, end, on, factor, theta, residual, np.minimum(lever, MOST_LEVERAGE))
 
-    def carried(self, every: Array, before: Array, weight: Array) -> Array:
+    def carried(self, every: _Regressors, before: Array, weight: Array) -> Array:
         """Mass `[r, end − first]` of the rows that take part, from what arrives `[n, end − first]` in all n rows."""
         alike = before[:, :1] if (before == before[:, :1]).all() else before
-        moved = every[self.on] @ cho_solve(self.factor, every.T @ alike) * weight[self.on, None]
+        moved = every.block(self.on) @ cho_solve(self.factor, every.sums(alike)) * weight[self.on, None]
         return np.broadcast_to(moved, (len(self.on), self.end - self.first))
 
 
@@ -209,7 +252,7 @@ class Sequential:
         stages: list[tuple[Index, list[_Regression]]] = []
         for day in range(days - 1, -1, -1):
             rows = self._rows[day][users[panel.user[self._rows[day]]]]
-            every, taken = self._block(rows, given), np.flatnonzero(ratio[rows] > 0)
+            every, taken = self._regressors(rows, given), np.flatnonzero(ratio[rows] > 0)
             goal, until = self._goal(rows[taken], ahead, day), known[rows]
             fits = []
             for first, end in _spells(until, day, days):
@@ -217,8 +260,8 @@ class Sequential:
                 if len(told) == 0:
                     continue
                 on, part = taken[told], goal[told, :, first - day : end - day]
-                fits.append(_Regression.of(first, end, on, every[on], ratio[rows[on]], part))
-                ahead[panel.user[rows], :, first:end] = (every @ fits[-1].theta).reshape(len(rows), *part.shape[1:])
+                fits.append(_Regression.of(first, end, on, every.block(on), ratio[rows[on]], part))
+                ahead[panel.user[rows], :, first:end] = every.times(fits[-1].theta).reshape(len(rows), *part.shape[1:])
             stages.append((rows, fits))
         value = np.tensordot(share, ahead, 1)
         influence = share[:, None, None] * (ahead - value)
@@ -226,7 +269,7 @@ class Sequential:
         extrapolated = np.zeros(days)
         arriving = np.repeat(share[:, None], days, axis=1)  # at each user's next row, for the outcomes of each day
         for day, (rows, fits) in enumerate(reversed(stages)):
-            user, every = panel.user[rows], self._block(rows, given)
+            user, every = panel.user[rows], self._regressors(rows, given)
             before = arriving[user]
             arriving[user] = 0.0
             lost = np.flatnonzero(before[:, day:].any(axis=0))  # no row goes on, or none with the policy's action
@@ -257,13 +300,9 @@ class Sequential:
             goal[:, -1, 1:2] = self._outcome[rows, -1:]
         return goal
 
-    def _block(self, rows: Index, given: Array | None) -> Array:
-        """Return the regressors `[r, p']` of some rows, with a constant last; `given` is from `_given`."""
-        features, constant = self.features[rows], np.ones((len(rows), 1))
-        if given is None:
-            return np.hstack([features, constant], dtype=np.float64)
-        amount, further = given[rows, :1], given[rows, 1:]
-        return np.hstack([features, features * amount, amount, further, constant], dtype=np.float64)
+    def _regressors(self, rows: Index, given: Array | None) -> _Regressors:
+        """Return the regressors of some rows; `given` is from `_given`."""
+        return _Regressors(self.features[rows].astype(np.float64), None if given is None else given[rows])
 
     def _given(self, target: TargetPolicy) -> Array | None:
         """Return `[n, 1+q]` for a policy: its amount, of spread 1, then its probability of each action.

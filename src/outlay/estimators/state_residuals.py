@@ -13,6 +13,7 @@ Source: Chernozhukov et al. (2018) for cross-fitting; Newey and Robins (2018) fo
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -40,9 +41,9 @@ def off_state(panel: Panel, rows: Index, columns: Sequence[NDArray[np.floating]]
     if columns is None:
         cell = _cells(panel, rows, acted=True)
         return values - _means(cell, values)[cell]
-    X = _design(panel, rows, columns, np.empty((len(rows), 0)), acted=True)
-    gram, moments = _sums(X, values, np.zeros(len(rows), np.intp), 1)
-    return _less(X, values, _solved(gram[0], moments[0]))
+    design = _Design.of(panel, rows, columns, np.empty((len(rows), 0), np.float32), acted=True)
+    gram, moments = _sums(design, values, np.zeros(len(rows), np.intp), 1)
+    return _less(design, np.arange(len(rows)), values, _solved(gram[0], moments[0]))
 
 
 def off_state_unseen(
@@ -75,10 +76,10 @@ def off_state_unseen(
     if columns is None:
         cell = _cells(panel, rows, acted=acted)
         return [_off_cells(cell, days, values, fold, share) for values, share in zip(groups, shares, strict=True)]
-    X = _design(panel, rows, columns, days, acted=acted)
     needed = panel.data.num_actions + columns[0].shape[1] + days.shape[1]
-    X = X[:, : max(needed, len(rows) * len(shares[-1]) // (FOLDS * ROWS))]
-    gram, moments = _sums(X, np.hstack(groups), fold, FOLDS)
+    most = max(needed, len(rows) * len(shares[-1]) // (FOLDS * ROWS))
+    design = replace(_Design.of(panel, rows, columns, days, acted=acted), most=most)
+    gram, moments = _sums(design, np.hstack(groups), fold, FOLDS)
     found, begin = [], 0
     for values, share in zip(groups, shares, strict=True):
         own = slice(begin, begin := begin + values.shape[1])
@@ -86,7 +87,7 @@ def off_state_unseen(
         for k in range(FOLDS):
             others, seen = (k + share) % FOLDS, np.flatnonzero(fold == k)
             coefficients = _solved(gram[others].sum(axis=0), moments[others].sum(axis=0)[:, own])
-            left[seen] = _less(X[seen], left[seen], coefficients)
+            left[seen] = _less(design, seen, left[seen], coefficients)
         found.append(left)
     return found
 
@@ -121,35 +122,66 @@ def _off_cells(cell: Index, days: NDArray[np.float32], values: Array, fold: Inde
     return left
 
 
-def _design(
-    panel: Panel,
-    rows: Index,
-    columns: Sequence[NDArray[np.floating]],
-    days: NDArray[np.floating],
-    *,
-    acted: bool,
-) -> NDArray[np.float32]:
-    """`[r, d]` what values are explained by, the most important first."""
-    first, *others = (np.asarray(part[rows], np.float32) for part in columns)
-    if not acted:
-        return np.hstack([np.ones((len(rows), 1), np.float32), first, days.astype(np.float32), *others])
-    amount = panel.data.actions[panel.action[rows]]
-    scaled = ((amount - amount.mean()) / (amount.std() or 1.0)).astype(np.float32)
-    given = amount > panel.data.actions.min()
-    actions = np.eye(panel.data.num_actions, dtype=np.float32)[panel.action[rows]]  # with an intercept in them
-    by_amount = [first * scaled[:, None], first * given[:, None]]
-    return np.hstack([actions, first, days.astype(np.float32), *by_amount, *others])
+@dataclass(frozen=True)
+class _Design:
+    """What values are explained by, the most important first; made for a part of the rows at a time.
+
+    Attributes:
+        blocks: `[n, d]` columns of the state, by row of the panel; the first is also multiplied by the amount.
+        rows: `[r]` the rows.
+        days: `[r, D]` one column a day.
+        action: `[r]` of each row; None: actions explain nothing.
+        scaled: `[K]` amounts, of spread 1 in the rows.
+        given: `[K]` whether an amount is more than the least.
+        most: columns that are kept; None: all.
+    """
+
+    blocks: Sequence[NDArray[np.floating]]
+    rows: Index
+    days: NDArray[np.float32]
+    action: Index | None
+    scaled: NDArray[np.float32]
+    given: NDArray[np.bool_]
+    most: int | None = None
+
+    @classmethod
+    def of(
+        cls,
+        panel: Panel,
+        rows: Index,
+        columns: Sequence[NDArray[np.floating]],
+        days: NDArray[np.float32],
+        *,
+        acted: bool,
+    ) -> _Design:
+        """Return the design of some rows of a panel."""
+        action, amounts = panel.action[rows], panel.data.actions
+        amount = amounts[action]
+        scaled = ((amounts - amount.mean()) / (amount.std() or 1.0)).astype(np.float32)
+        return cls(columns, rows, days, action if acted else None, scaled, amounts > amounts.min())
+
+    def __call__(self, part: Index) -> Array:
+        """`[p, d]` of some of the rows."""
+        first, *others = (np.asarray(block[self.rows[part]], np.float32) for block in self.blocks)
+        if self.action is None:
+            columns = [np.ones((len(part), 1), np.float32), first, self.days[part], *others]
+        else:
+            action = self.action[part]
+            actions = np.eye(len(self.scaled), dtype=np.float32)[action]  # with an intercept in them
+            by_amount = [first * self.scaled[action, None], first * self.given[action, None]]
+            columns = [actions, first, self.days[part], *by_amount, *others]
+        return np.hstack(columns)[:, : self.most].astype(np.float64)
 
 
-def _sums(X: NDArray[np.float32], values: Array, fold: Index, folds: int) -> tuple[Array, Array]:
+def _sums(design: _Design, values: Array, fold: Index, folds: int) -> tuple[Array, Array]:
     """By fold `[F, d, d]` products of columns and `[F, d, q]` of columns and values."""
-    d, q = X.shape[1], values.shape[1]
+    d, q = design(np.arange(0)).shape[1], values.shape[1]
     gram, moments = np.zeros((folds, d, d)), np.zeros((folds, d, q))
     for k in range(folds):
         rows = np.flatnonzero(fold == k)
         for i in range(0, len(rows), CHUNK_ROWS):
             part = rows[i : i + CHUNK_ROWS]
-            x = X[part].astype(np.float64)
+            x = design(part)
             gram[k] += x.T @ x
             moments[k] += x.T @ values[part]
     return gram, moments
@@ -166,9 +198,9 @@ def _solved(gram: Array, moments: Array) -> Array:
     return found / scale[:, None]
 
 
-def _less(X: NDArray[np.float32], values: Array, coefficients: Array) -> Array:
-    """Values `[r, q]` less what the columns say of them."""
+def _less(design: _Design, rows: Index, values: Array, coefficients: Array) -> Array:
+    """Values `[p, q]` of some of the rows, less what the columns say of them."""
     left = np.array(values, np.float64)
-    for i in range(0, len(X), CHUNK_ROWS):
-        left[i : i + CHUNK_ROWS] -= X[i : i + CHUNK_ROWS].astype(np.float64) @ coefficients
+    for i in range(0, len(rows), CHUNK_ROWS):
+        left[i : i + CHUNK_ROWS] -= design(rows[i : i + CHUNK_ROWS]) @ coefficients
     return left

@@ -1,14 +1,16 @@
 """The certificate of a policy, and of every other budget of its run's frontier: one look at the certify users.
 
-    figures = figures_of(measure, new, old, campaign, doubt)                    # of the policy, a curve of one point
-    found = certify_alone(figures, about, campaign, data, identity)
-    found = certify_frontier(stored, identity, data, campaign, figures, about)  # and of every budget
+    figures = figures_of(measure, new, old, campaign, doubt)                   # of the policy, a curve of one point
+    certificate = certify_alone(figures, about, campaign, data, identity)
+    certificate = certify_run(stored, identity, data, campaign, figures, about) # and every other budget, when asked for
+    found = certified(stored, identity, data, campaign)
     certificate = found.certificate(curve.between(budget), curve.under(budget))
 
 Three quarters of the look's α (`certificate.OWN`) are for the mixture that the run serves, the rest for all other
-budgets: bounds of all mixtures of the grid (`budget_grid.py`) that hold together (`band.py`). They are measured on the
-certify users once, each policy on the users of its fold. What was measured stays in RUN/frontier/band.npz, without a
-line about any user. A later request, at this confidence or another, reads it, and it stays the same look.
+budgets: bounds of all mixtures of the grid (`budget_grid.py`) that hold together (`band.py`). This share is theirs from
+the look on, whether anybody asks or not, so they are measured on the certify users (once, each policy on the users of
+its fold) when somebody first does. What was measured stays in RUN/frontier/band.npz, without a line about any user. A
+later request, at this confidence or another, reads it, and it stays the same look.
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ import json
 import zipfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -44,7 +46,7 @@ from outlay.core.campaign import Campaign
 from outlay.core.errors import FolderError
 from outlay.core.estimate import Estimate
 from outlay.core.files import new_file
-from outlay.core.progress import Progress, silent, within
+from outlay.core.progress import Progress, silent
 from outlay.core.reasons import Reason, ReasonKind
 from outlay.core.transitions import Transitions
 from outlay.estimators.band import About, Band, MixtureFigures
@@ -62,7 +64,12 @@ Vector = NDArray[np.float64]
 J = TypeVar("J", bound=Joint)
 
 
-Known = tuple[MixtureFigures, MixtureFigures, About]  # of what is served and of the curve, and what was found besides
+class _Known(NamedTuple):
+    """What was measured: of what is served, of the curve unless nobody has asked for it, and what was found besides."""
+
+    own: MixtureFigures
+    curve: MixtureFigures | None
+    about: About
 
 
 @dataclass(frozen=True)
@@ -116,16 +123,10 @@ def certify_alone(
     return _issued(Band.of(figures, about, campaign, 1 - alpha), np.ones(1), campaign, number)
 
 
-def certify_frontier(
-    stored: StoredFrontier,
-    identity: str,
-    data: Transitions,
-    campaign: Campaign,
-    own: MixtureFigures,
-    about: About,
-    report: Progress = silent,
-) -> Certified:
-    """Certify what a run serves, and all mixtures of its frontier: a look, the first time.
+def certify_run(
+    stored: StoredFrontier, identity: str, data: Transitions, campaign: Campaign, own: MixtureFigures, about: About
+) -> Certificate:
+    """Certify what a run serves; this and all mixtures of its frontier are one look, the first time.
 
     Args:
         stored: the frontier of a run, with a curve.
@@ -134,36 +135,47 @@ def certify_frontier(
         campaign: budgets, and the confidence of all looks together.
         own: figures of what the run serves.
         about: what the evaluation found besides.
+
+    Raises:
+        FolderError: if its band is damaged.
+    """
+    known = _known(stored)
+    looked = _look(stored, identity, data, campaign)
+    # What checks and allowances found is of this evaluation: the version before may have had others.
+    _write(stored, _Known(own, None if known is None else known.curve, about))
+    return _issued(_own_band(own, about, campaign, looked), np.ones(1), campaign, looked.number)
+
+
+def certified(
+    stored: StoredFrontier, identity: str, data: Transitions, campaign: Campaign, report: Progress = silent
+) -> Certified | None:
+    """Return what the look of `certify_run` certifies, or None if there was none.
+
+    Args:
+        stored: as there.
+        identity: as there.
+        data: as there.
+        campaign: as there.
         report: called with the fraction done and what is being done.
 
     Raises:
         FolderError: if its band is damaged.
     """
     known = _known(stored)
-    looked = _look(stored, identity, data, campaign)  # counted before anything is seen: a killed run may have looked
-    # What checks and allowances found is of this evaluation: the version before may have had others.
-    curve = _curve(stored, data, campaign, within(report, 0, 0.9)) if known is None else known[1]
-    arrays: dict[str, Vector] = {}
-    said: dict[str, Any] = {"about": about._asdict() | {"allowances": written(about.allowances)}}
-    for name, each in (("own", own), ("curve", curve)):
-        points = {"first": each.points} | ({} if each.second is None else {"second": each.second})
-        for which, part in points.items():
-            arrays |= {f"{name}_{which}_{field}": getattr(part, field) for field in POINTS}
-        said[name] = each._asdict() | {"points": None, "second": None, "users": each.points.users}
-        said[name] |= {"clusters": each.points.clusters}
-    with new_file(stored.folder / BAND) as temporary, temporary.open("wb") as handle:
-        np.savez(handle, said=json.dumps(said, default=asdict), **arrays)  # type: ignore[arg-type]
-    return _certified(looked, campaign, (own, curve, about))
+    if known is None:
+        return None
+    number, alpha = looked = _look(stored, identity, data, campaign)
+    curve = known.curve
+    if curve is None:
+        curve = _curve(stored, data, campaign, report)
+        _write(stored, known._replace(curve=curve))
+    others = Band.of(curve, known.about, campaign, 1 - alpha * (1 - OWN))
+    return Certified(_own_band(known.own, known.about, campaign, looked), others, number)
 
 
-def certified(stored: StoredFrontier, identity: str, data: Transitions, campaign: Campaign) -> Certified | None:
-    """What was certified before, or None; arguments as for `certify_frontier`.
-
-    Raises:
-        FolderError: if it is damaged.
-    """
-    known = _known(stored)
-    return None if known is None else _certified(_look(stored, identity, data, campaign), campaign, known)
+def _own_band(own: MixtureFigures, about: About, campaign: Campaign, looked: Look) -> Band:
+    """The bounds of what the run serves, at its share of the look."""
+    return Band.of(own, about, campaign, 1 - looked.alpha * OWN)
 
 
 def _look(stored: StoredFrontier, identity: str, data: Transitions, campaign: Campaign) -> Look:
@@ -172,14 +184,23 @@ def _look(stored: StoredFrontier, identity: str, data: Transitions, campaign: Ca
     return look(view, identity, campaign.train.confidence, view.certifying)
 
 
-def _certified(looked: Look, campaign: Campaign, known: Known) -> Certified:
-    (number, alpha), (own, curve, about) = looked, known
-    shares = (own, OWN), (curve, 1 - OWN)
-    mine, all_others = (Band.of(figures, about, campaign, 1 - alpha * share) for figures, share in shares)
-    return Certified(mine, all_others, number)
+def _write(stored: StoredFrontier, known: _Known) -> None:
+    arrays: dict[str, Vector] = {}
+    about = known.about
+    said: dict[str, Any] = {"about": about._asdict() | {"allowances": written(about.allowances)}}
+    for name, each in (("own", known.own), ("curve", known.curve)):
+        if each is None:
+            continue
+        points = {"first": each.points} | ({} if each.second is None else {"second": each.second})
+        for which, part in points.items():
+            arrays |= {f"{name}_{which}_{field}": getattr(part, field) for field in POINTS}
+        said[name] = each._asdict() | {"points": None, "second": None, "users": each.points.users}
+        said[name] |= {"clusters": each.points.clusters}
+    with new_file(stored.folder / BAND) as temporary, temporary.open("wb") as handle:
+        np.savez(handle, said=json.dumps(said, default=asdict), **arrays)  # type: ignore[arg-type]
 
 
-def _known(stored: StoredFrontier) -> Known | None:
+def _known(stored: StoredFrontier) -> _Known | None:
     """What was measured before, or None."""
     path = stored.folder / BAND
     if not path.exists():
@@ -192,8 +213,8 @@ def _known(stored: StoredFrontier) -> Known | None:
             return None
         against = TypeAdapter(tuple[Reason, ...]).validate_python(said["about"]["against"])
         about = About(against, said["about"]["window"], read(said["about"]["allowances"]))
-        own, curve = (_read(arrays, said[name], name) for name in ("own", "curve"))
-        return own, curve, about
+        own = _read(arrays, said["own"], "own")
+        return _Known(own, _read(arrays, said["curve"], "curve") if "curve" in said else None, about)
     except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile):
         raise FolderError("is damaged.", file=path, way_out="Remove it: it is made again, as the same look.") from None
 

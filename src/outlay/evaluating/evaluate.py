@@ -18,7 +18,7 @@ from outlay.choosing.run import Run
 from outlay.choosing.stored import StoredFrontier, stored_curve
 from outlay.core.campaign import Campaign
 from outlay.core.estimate import Estimate, Target
-from outlay.core.progress import Progress, within
+from outlay.core.progress import Progress
 from outlay.core.reasons import Reason, ReasonKind
 from outlay.core.transitions import EVERYONE
 from outlay.estimators.allowances import allow
@@ -29,7 +29,7 @@ from outlay.estimators.joint import Joint
 from outlay.estimators.observed import observe, of_some
 from outlay.estimators.units import objective
 from outlay.estimators.windowed import claims_window
-from outlay.evaluating.certify import certify_alone, certify_frontier, figures_of
+from outlay.evaluating.certify import certify_alone, certify_run, figures_of
 from outlay.evaluating.check_result import Judged
 from outlay.evaluating.checks import Checks
 from outlay.evaluating.constants import AgainstConstants, beside_constants, constants_of
@@ -105,7 +105,7 @@ def evaluate_policy(
     segments = tuple(_segments(measure, new, old, found.propensity, checks, campaign))
     report(0.8, "the certificate")
     stored = None if run is None else stored_curve(run)
-    certificate = _certified(measure, new, old, campaign, checks, stored, within(report, 0.8, 0.95))
+    certificate = _certified(measure, new, old, campaign, checks, stored)
     mine, beside, differences = _tables(measure, found, campaign)
     yardstick = _yardstick(measure, new, found.propensity, campaign, certificate.confidence)
     broken = bool(ruled_out([*mine, *beside], campaign))
@@ -281,7 +281,6 @@ def _certified(
     campaign: Campaign,
     checks: Checks,
     stored: StoredFrontier | None,
-    report: Progress,
 ) -> Certificate:
     """Certify a policy, which counts as a look: the mixture of a run with every other budget of its frontier."""
     aim = objective(campaign)
@@ -291,8 +290,7 @@ def _certified(
     figures = figures_of(measure, new, old, campaign, doubt)
     if stored is None:
         return certify_alone(figures, about, campaign, measure.data, new.policy.identity)
-    found = certify_frontier(stored, new.policy.identity, measure.data, campaign, figures, about, report)
-    return found.certificate(np.eye(len(stored.weights))[-1], campaign)
+    return certify_run(stored, new.policy.identity, measure.data, campaign, figures, about)
 
 
 def _shown(estimates: Iterable[Estimate], measure: Measure, campaign: Campaign) -> tuple[Estimate, ...]:

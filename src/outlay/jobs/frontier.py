@@ -6,7 +6,7 @@
 
 The budget that moves is the money budget; the others keep the limits of the campaign file. What the run itself serves
 is a point of the curve. Its figures come from the *select* users, until `outlay evaluate` or the first export has
-looked at the *certify* users: that one look measures and certifies every budget (`evaluating/certify.py`).
+looked at the *certify* users: that one look certifies every budget (`evaluating/certify.py`).
 """
 
 from __future__ import annotations
@@ -81,10 +81,11 @@ def frontier(
     wanted = list(budgets) or [own]
     for budget in wanted:
         mixtures.between(budget)  # refuses one that lies below the curve, before any look
-    known = certified(stored, run.identity, mixtures.data, campaign)
+    measuring = within(report, 0.5, 0.8)
+    known = certified(stored, run.identity, mixtures.data, campaign, measuring)
     if known is None and export is not None:
-        evaluate(run, progress=within(report, 0.1, 0.8))
-        known = certified(stored, run.identity, mixtures.data, campaign)
+        evaluate(run, progress=within(report, 0.1, 0.5))
+        known = certified(stored, run.identity, mixtures.data, campaign, measuring)
     curve = curve_of(mixtures, wanted, known, within(report, 0.8, 0.95))
     if export is not None and known is not None:
         report(0.95, "writing the bundle")
