@@ -87,9 +87,9 @@ class Trees:
         return Sums(value, size)
 
     @cached_property
-    def _words(self) -> Callable[[int], _Words]:
+    def _words(self) -> Callable[[int], _LeafBits]:
         """By the width of the numeric part."""
-        return lru_cache(maxsize=1)(lambda num_numbers: _Words.of(self, num_numbers))
+        return lru_cache(maxsize=1)(lambda num_numbers: _LeafBits.of(self, num_numbers))
 
     def parts(self) -> dict[str, NDArray[Any]]:
         """All of it as named arrays, for a file."""
@@ -109,7 +109,7 @@ class Trees:
 
 
 @dataclass(frozen=True)
-class _Words:
+class _LeafBits:
     """The leaves of all trees as bits of W words.
 
     Attributes:
@@ -126,7 +126,7 @@ class _Words:
     adds: NDArray[np.float64]
 
     @classmethod
-    def of(cls, trees: Trees, num_numbers: int) -> _Words:
+    def of(cls, trees: Trees, num_numbers: int) -> _LeafBits:
         """Number the leaves of each tree from low to high, from the first bit of a word on."""
         first, end = np.zeros((2, len(trees.column)), np.int64)  # of the leaves below each node
         leaves: list[int] = []
