@@ -14,6 +14,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from own_looks import count_looks_in
+
 PROGRAM = str(Path(sys.executable).with_name("outlay"))
 
 # A child's peak starts at what the process that forked it held: so a small one stands between.
@@ -40,8 +42,10 @@ def timed(*arguments: str | Path) -> tuple[float, float]:
 def job(campaign: Path, run: Path, *, seed: int, options: Sequence[str] = ()) -> dict[str, Any]:
     """Train on a campaign file and evaluate the run; what they took and what they said of the mixture.
 
+    Looks are counted in the folder of the run.
     `measured` is reward and costs of the mixture as select users measure them, `margin` the room left below the limit.
     """
+    count_looks_in(run.parent)
     train_s, train_gb = timed("train", campaign, "--out", run, "--seed", str(seed), "--overwrite", "--quiet", *options)
     evaluate_s, evaluate_gb = timed("evaluate", run, "--quiet")
     manifest, result = (json.loads((run / name).read_text()) for name in ("manifest.json", "estimates.json"))

@@ -39,7 +39,6 @@ from numpy.typing import NDArray
 from city_peers import Learners
 from hidden_worlds import drawn_members
 from outlay.bundles.read import load_bundle
-from own_looks import count_looks_in
 from peers_environment import peer_python
 from public_jobs import job, learners
 from results import head, keep
@@ -174,7 +173,6 @@ def main() -> None:
     everyone, runs = scores(test, np.ones(len(test), bool)), []
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        count_looks_in(folder)
         pq.write_table(train, folder / "log.parquet")
         peers = ranked(train, test, folder)
         for budget in asked.budget:

@@ -38,7 +38,6 @@ from hidden_worlds import drawn_members
 from known_worlds import WORLDS, Actions, Floats, People, Policy, World
 from outlay.bundles.read import load_bundle
 from outlay.core.transitions import Transitions
-from own_looks import count_looks_in
 from peers_environment import peer_python
 from public_jobs import job, learners
 from public_neorl import mixed
@@ -109,7 +108,6 @@ def one_log(world: World, users: int, seed: int, labels: Sequence[int], options:
     """All methods on one log."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        count_looks_in(folder)
         path = world.write(folder, users=users, seed=seed)
         found = job(path, folder / "run", seed=seed, options=shlex.split(options))
         value, cost = world.truth(served(folder / "run"))

@@ -371,3 +371,15 @@ def test_of_every_mixture_the_weaker_of_two_families_of_bounds_counts_whatever_t
         assert mixture["cost"].value == pytest.approx(0.75 * 0.9)
         assert mixture["cost"].high > 0.75 * 1.17  # type: ignore[operator]
     assert bounds[0] == pytest.approx(bounds[1])
+
+
+def test_an_estimate_that_assumes_less_and_was_withheld_takes_no_interval_away() -> None:
+    """A mixture of which only the fitted estimate is known is shown with that one's interval."""
+    about = under(campaign(0.8, [COST]), cost=1.0)
+    covariance = random_covariance(6, 4)
+    first = points(covariance, np.array([0.6, 0.9, 1.0, 0.5, 0.8, 1.0]), 2)
+    withheld = np.array([np.nan, np.nan, np.nan, 0.5, 0.8, 1.0])
+    found = band(first, about, second=points(covariance, withheld, 2)).estimates(np.ones(1), about)
+    alone = band(first, about).estimates(np.ones(1), about)
+    assert [(e.low, e.high) for e in found] == [(e.low, e.high) for e in alone]
+    assert all(np.isfinite([e.low, e.high]).all() for e in found)

@@ -232,7 +232,7 @@ class Band:
         low, high = interval(value, error, confidence, self.points.freedom)
         if self.second is not None:
             its = interval(*self.second.points.only(used).shown(share, campaign), confidence, self.points.freedom)
-            low, high = np.minimum(low, its[0]), np.maximum(high, its[1])
+            low, high = np.fmin(low, its[0]), np.fmax(high, its[1])  # it may be withheld
         found = []
         for t, target in enumerate((objective(campaign), *(budget.name for budget in campaign.budgets))):
             estimate = Estimate(
