@@ -382,4 +382,4 @@ def test_an_estimate_that_assumes_less_and_was_withheld_takes_no_interval_away()
     found = band(first, about, second=points(covariance, withheld, 2)).estimates(np.ones(1), about)
     alone = band(first, about).estimates(np.ones(1), about)
     assert [(e.low, e.high) for e in found] == [(e.low, e.high) for e in alone]
-    assert all(np.isfinite([e.low, e.high]).all() for e in found)
+    assert np.isfinite(np.array([(e.low, e.high) for e in found], np.float64)).all()
