@@ -84,7 +84,7 @@ def write(folder: Path, log: dict[str, Any]) -> Path:
 
 
 def ours(path: Path, horizon: int) -> dict[str, Any]:
-    """Of each estimator value, ends and whether it is recommended, as `outlay NAME`."""
+    """Each estimator's value, interval and whether it is recommended, under `outlay NAME`."""
     outlay.prepare(path, path.parent / "data")
     result = outlay.evaluate(path.parent / "data", policy=path.parent / "policy.parquet")
     return {

@@ -34,6 +34,7 @@ import outlay
 from hidden_worlds import drawn_members, past_features
 from outlay.bundles.decide import Bundle
 from outlay.bundles.read import load_bundle
+from outlay.ops.mixture_lp import value_at
 from own_looks import count_looks_in
 from peers_environment import NEORL, PEERS, peer_python
 from results import head, keep
@@ -112,9 +113,8 @@ class Game:
         return np.load(path)  # type: ignore[no-any-return]
 
 
-Policy = Callable[
-    [Floats, list[Floats]], NDArray[np.int64]
-]  # what is seen today, and action, score, cost of days before
+# From what is seen today, and `[users, 3]` action, score and cost of each day before.
+Policy = Callable[[Floats, list[Floats]], NDArray[np.int64]]
 
 
 def played(game: Game, policy: Policy, seed: int, record: list[pa.Table] | None = None) -> tuple[float, float]:
@@ -160,18 +160,6 @@ def served(bundle: Bundle) -> Policy:
         return np.asarray(chosen[drawn, np.arange(USERS)])
 
     return act
-
-
-def mixed(constants: Floats, cost: float) -> float:
-    """The best score of a mixture of constant offers (`[offers, 2]` score and cost) that costs at most this much."""
-    best = -np.inf
-    for score, spent in constants:
-        if spent <= cost:
-            best = max(best, score)
-        for other, more in constants:
-            if spent <= cost < more:
-                best = max(best, score + (other - score) * (cost - spent) / (more - spent))
-    return float(best)
 
 
 def write(folder: Path, rows: list[pa.Table], at_most: float, discount: float, history: str) -> Path:
@@ -225,7 +213,8 @@ def main() -> None:
                     (
                         e
                         for e in result.estimates
-                        if e.policy == result.subject and e.target == f"reward@{DAYS}" and e.recommended
+                        if (e.policy, e.estimator, e.target) == (result.subject, "fqe", f"reward@{DAYS}")
+                        and e.recommended
                     ),
                     None,
                 )
@@ -235,8 +224,8 @@ def main() -> None:
                         "limit": cost,
                         "score": score,
                         "cost": spent,
-                        "constants at its cost": mixed(constants, spent),
-                        "constants at the limit": mixed(constants, cost),
+                        "constants at its cost": value_at(constants, spent),
+                        "constants at the limit": value_at(constants, cost),
                         "told": None if told is None else [told.value, told.low, told.high],
                         "certified": result.certificate.certified,
                         "verdict": str(result.verdict.kind),

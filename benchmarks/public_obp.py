@@ -104,7 +104,7 @@ def write(folder: Path, log: dict[str, Any]) -> Path:
 
 
 def ours(path: Path) -> tuple[dict[str, Any], dict[str, float]]:
-    """Of each estimator value, ends and whether it is recommended; and the seconds of preparing and evaluating."""
+    """Each estimator's value, interval and whether it is recommended; and the seconds of preparing and evaluating."""
     began = time.perf_counter()
     outlay.prepare(path, path.parent / "data")
     middle = time.perf_counter()

@@ -38,9 +38,9 @@ from hidden_worlds import drawn_members
 from known_worlds import WORLDS, Actions, Floats, People, Policy, World
 from outlay.bundles.read import load_bundle
 from outlay.core.transitions import Transitions
+from outlay.ops.mixture_lp import value_at
 from peers_environment import peer_python
 from public_jobs import job, learners
-from public_neorl import mixed
 from results import head, keep
 
 PACKAGES = ("scikit-learn==1.7.2", "lightgbm==4.6.0")
@@ -89,8 +89,8 @@ def shares(world: World, value: float, cost: float, curves: dict[str, Floats]) -
     at_budget = constants[0, 0] + kept * (value - constants[0, 0])
 
     def share(reached: float, spent: float) -> float:
-        floor = mixed(constants, spent)
-        return (reached - floor) / (mixed(known, spent) - floor)
+        floor = value_at(constants, spent)
+        return (reached - floor) / (value_at(known, spent) - floor)
 
     return {"own": share(value, cost), "budget": share(at_budget, world.at_most)}
 
@@ -114,12 +114,12 @@ def one_log(world: World, users: int, seed: int, labels: Sequence[int], options:
         data = Transitions.open(folder / "run" / "data")
         found |= {"world": world.name, "users": users, "value": value, "cost": cost}
         found["share"] = shares(world, value, cost, curves)
-        found["constants"] = mixed(curves["constants"], cost)
+        found["constants"] = value_at(curves["constants"], cost)
         found["peers"] = {}
         for days in labels:
             points, took = t_learner(world, data, folder, days)
             points = np.vstack([points, curves["constants"][:1]])
-            equal, full = mixed(points, cost), mixed(points, world.at_most)
+            equal, full = value_at(points, cost), value_at(points, world.at_most)
             found["peers"][str(days)] = {
                 "points": points.tolist(),
                 "value": equal,

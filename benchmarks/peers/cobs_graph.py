@@ -43,7 +43,7 @@ class Absent(types.ModuleType):
     """A module that is imported and not used."""
 
     def __getattr__(self, name: str) -> Any:
-        """Whatever is asked for."""
+        """A stand-in for any name."""
         if name.startswith("__"):
             raise AttributeError(name)
         return lambda *_, **__: None

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from scipy.optimize import linprog
 
-from outlay.ops.mixture_lp import MixtureSolution, scaled_violation, solve_mixture
+from outlay.ops.mixture_lp import MixtureSolution, scaled_violation, solve_mixture, value_at
 
 Floats = NDArray[np.float64]
 
@@ -189,3 +189,8 @@ def test_units_of_the_coordinates_do_not_matter(exponent: int) -> None:
     other = solve_mixture(measurements * units, limits * units[1:], units[1:])
     np.testing.assert_allclose(other.weights, plain.weights, atol=1e-9)
     np.testing.assert_allclose(other.duals, plain.duals * units[0] / units[1:], rtol=1e-6, atol=1e-12 * units[0])
+
+
+@pytest.mark.parametrize(("spend", "value"), [(0.0, 1.0), (1.0, 2.0), (2.0, 3.0), (9.0, 3.0)])
+def test_what_a_spend_buys_of_two_policies_that_are_mixed(spend: float, value: float) -> None:
+    assert value_at(np.array([[1.0, 0.0], [3.0, 2.0]]), spend) == pytest.approx(value)

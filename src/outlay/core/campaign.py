@@ -25,7 +25,9 @@ Positive = Annotated[int, Field(gt=0)]
 Delay = Annotated[int, Field(ge=0, le=3650)]
 _WORD = re.compile(r"\w{1,40}")
 MOST_LAGS = 60  # days that are a feature each
-Hold = Literal["certified", "serving"]  # what keeps the money budget: a margin as proof, or the caps of whoever serves
+Hold = Literal[
+    "certified", "serving"
+]  # what keeps the money budget: a margin below it, as proof, or the cap of a server
 Summary = Literal["mean", "sum", "count", "decayed", "last", "since", "lags"]
 SUMMARIES: tuple[Summary, ...] = ("mean", "decayed", "last", "since")  # those of [log.history] if it names none
 

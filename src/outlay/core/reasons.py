@@ -35,7 +35,7 @@ class ReasonKind(StrEnum):
     FEW_USERS = "few users"
     LIMIT = "limit"  # a bound breaks its limit, or there is none; the lines of the certificate say which
     DAYS = "days"  # the same, for what days add to it
-    HELD = "held"  # nothing, but that no proof was asked for: a cap holds the budget while serving
+    HELD = "held"  # a cap holds the budget while serving, so it was not to be proved
 
     # What checks found.
     REPRODUCED = "reproduced"

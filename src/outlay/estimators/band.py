@@ -115,12 +115,8 @@ class Band:
     @classmethod
     def of(cls, figures: MixtureFigures, about: About, campaign: Campaign, confidence: float) -> Band:
         """Return the bounds, with their factors computed, for the budgets of a campaign at any limits."""
-        first, second = (
-            None if points is None else Family.of(points, campaign, confidence)
-            for points in (figures.points, figures.second)
-        )
-        assert first is not None
-        return cls(figures, about, confidence, first, second)
+        own, less = Family.of(figures.points, campaign, confidence), figures.second
+        return cls(figures, about, confidence, own, None if less is None else Family.of(less, campaign, confidence))
 
     @property
     def points(self) -> Points:
@@ -138,8 +134,7 @@ class Band:
     def certificate(self, weights: Array, campaign: Campaign) -> Certificate:
         """Return the certificate of the mixture `[L]` under this campaign's limits; it costs no further look."""
         z = quantile(LIKELY)  # at which a gain may pass for likely, alone
-        own, second = (family and family._replace(gain_factor=z) for family in (self.own, self.second))
-        assert own is not None
+        own, second = self.own._replace(gain_factor=z), self.second and self.second._replace(gain_factor=z)
         alone, held = replace(self, confidence=LIKELY, own=own, second=second), self._held(weights, campaign)
         return issue(
             self._bounded(weights, campaign, held),

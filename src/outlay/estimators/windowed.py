@@ -102,9 +102,9 @@ def _counted(data: Transitions, split: int) -> bool:
     if data.states is None or data.state is None:
         return False
     rows = data.rows_of(split)
-    state, users = np.asarray(data.state[rows]), np.asarray(data.user[rows])
+    state = np.asarray(data.state[rows])
     thin = np.bincount(state, minlength=len(data.states)) < LEAST_ROWS * data.num_actions
-    return len(np.unique(users[thin[state]])) <= SUPPORT * len(np.unique(users))
+    return len(np.unique(data.user[rows[thin[state]]])) <= SUPPORT * len(data.users_of(split))
 
 
 def claimed(campaign: Campaign, days: int | None) -> int | None:

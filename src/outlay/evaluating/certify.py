@@ -2,7 +2,7 @@
 
     figures = figures_of(measure, new, old, campaign, doubt)                   # of the policy, a curve of one point
     certificate = certify_alone(figures, about, campaign, data, identity)
-    certificate = certify_run(stored, identity, data, campaign, figures, about) # and every other budget, when asked for
+    certificate = certify_run(stored, identity, data, campaign, figures, about)  # and of every other budget, on demand
     found = certified(stored, identity, data, campaign)
     certificate = found.certificate(curve.between(budget), curve.under(budget))
 

@@ -99,15 +99,15 @@ def solve_mixture(
 
 
 def value_at(measurements: Floats, spend: float) -> float:
-    """Value of the best mixture of measured policies `[k, 2]` that spends at most `spend` > 0.
+    """Value of the best mixture of measured policies `[k, 2]` that spends at most `spend`, 0 included.
 
     Raises:
         ModelError: if every policy spends more.
     """
     if measurements[:, 1].min() > spend:
         raise ModelError(f"is {spend:g}; every policy spends {measurements[:, 1].min():g} or more.", where="spend")
-    limit = np.array([spend])
-    return float(solve_mixture(measurements, limit, limit).weights @ measurements[:, 0])
+    limit, unit = np.array([spend]), np.array([spend or 1.0])
+    return float(solve_mixture(measurements, limit, unit).weights @ measurements[:, 0])
 
 
 def _least_excess(rewards: Floats, excess: Floats) -> tuple[Floats, NDArray[np.intp]]:
