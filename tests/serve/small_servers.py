@@ -131,7 +131,7 @@ def server(
         agree_settings(kept, loaded, config, trial, clock, change=change)
         own = clock or Clock(config.timezone, kept.clock.seconds)
         state = ServingState(loaded, config, trial=trial, history=history)
-        state.declare_kinds(kept)
+        state.begin(kept)
         return Service(state, kept, own, Metrics())
 
     app = create_app(start, Tokens(use, admin))

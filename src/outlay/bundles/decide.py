@@ -152,6 +152,7 @@ class Bundle:
         manifest: what it says of itself.
         schema: how features are encoded.
         members: the mixture.
+        capped: the mixture that is served where a cap holds the money budget; empty: the same.
         judgement: what an evaluation said of it, if there was one.
     """
 
@@ -160,6 +161,7 @@ class Bundle:
     schema: Schema
     members: tuple[Member, ...]
     judgement: Judgement | None = None
+    capped: tuple[Member, ...] = ()
 
     @property
     def id(self) -> str:

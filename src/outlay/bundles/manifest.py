@@ -108,6 +108,8 @@ class Manifest:
         seed: of the training.
         versions: of what trained and wrote it, by package.
         members: the mixture.
+        capped: the mixture that is served where a cap holds the money budget, which needs no margin then; empty: the
+            same.
         frontier: what may be mixed anew; None where there is nothing but the mixture.
         files: the hash of each file.
         sha256: of all this; empty if it is not written.
@@ -132,6 +134,7 @@ class Manifest:
     seed: int
     versions: Mapping[str, str]
     members: tuple[PolicyEntry, ...] = ()
+    capped: tuple[PolicyEntry, ...] = ()
     frontier: FrontierEntry | None = None
     files: Mapping[str, str] = field(default_factory=dict)
     sha256: str = ""

@@ -53,9 +53,17 @@ class Pool:
     @cached_property
     def weights(self) -> NDArray[np.float64]:
         """`[P]` of the bundle's own mixture."""
+        return self._weights(self.bundle.members)
+
+    @cached_property
+    def capped(self) -> NDArray[np.float64]:
+        """`[P]` of the mixture that is served behind a cap; the same as `weights` where the bundle has no other."""
+        return self._weights(self.bundle.capped) if self.bundle.capped else self.weights
+
+    def _weights(self, members: Sequence[Member]) -> NDArray[np.float64]:
         place = {entry.salt: i for i, entry in enumerate(self.entries)}
         weights = np.zeros(len(self.entries))
-        weights[[place[member.salt] for member in self.bundle.members]] = self.bundle.weights
+        weights[[place[member.salt] for member in members]] = [member.weight for member in members]
         return weights
 
     def mixture(self, weights: ArrayLike, price: float = 1.0) -> Bundle:
@@ -72,7 +80,7 @@ class Pool:
             BundleError: if the graph of the frontier is damaged, or this machine computes other values.
         """
         alpha = np.asarray(weights, np.float64)
-        own = {member.salt: member for member in self.bundle.members}
+        own = {member.salt: member for member in (*self.bundle.members, *self.bundle.capped)}
         live = np.flatnonzero(alpha).tolist()
         salts = [self.entries[i].salt for i in live]
         members = [own[salt] for salt in salts] if set(salts) <= own.keys() else self._members(live, own)

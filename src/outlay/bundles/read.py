@@ -104,25 +104,29 @@ def load_bundle(path: str | Path, *, threads: int = 1, shared: Path | None = Non
     folder = Path(path)
     manifest = unseal(folder)
     vocabulary = read_file(folder, VOCABULARY, manifest)
-    files = dict.fromkeys(str(entry.file) for entry in manifest.members)  # members may share a network
+    mixtures = manifest.members, manifest.capped
+    files = dict.fromkeys(str(entry.file) for mixture in mixtures for entry in mixture)  # they may share a network
     sessions = {name: open_session(verified(folder, name, manifest), threads) for name in files}
-    members = tuple(
-        Member(
-            sessions[str(m.file)],
-            m.weight,
-            m.salt,
-            np.array(m.head_weights),
-            m.policy,
-            folder / str(m.file),
-            held=m.held,
+    members, capped = (
+        tuple(
+            Member(
+                sessions[str(m.file)],
+                m.weight,
+                m.salt,
+                np.array(m.head_weights),
+                m.policy,
+                folder / str(m.file),
+                held=m.held,
+            )
+            for m in mixture
         )
-        for m in manifest.members
+        for mixture in mixtures
     )
     if manifest.frontier is not None:
         verified(folder, FRONTIER, manifest)  # it is read when a policy outside the mixture is first needed
     schema = Schema.read(pa.BufferReader(vocabulary)) if shared is None else shared_schema(vocabulary, shared)
     pa.default_memory_pool().release_unused()  # what decoding took
-    bundle = Bundle(folder, manifest, schema, members, read_certificate(folder, manifest))
+    bundle = Bundle(folder, manifest, schema, members, read_certificate(folder, manifest), capped)
     _check_golden(bundle, read_file(folder, GOLDEN, manifest))
     return bundle
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -88,6 +88,7 @@ class BundleSpec:
         actions: `[K]` the values given, ascending.
         heads: `[H]` names of the critic's heads.
         members: the mixture.
+        capped: the mixture to serve where a cap holds the money budget, of policies of the frontier; empty: the same.
         imitation_threshold: actions below this share of the largest π_B are left out; None where there is no such head.
         data_hash: of the DATA folder it was learned from.
         seed: of the training.
@@ -110,15 +111,17 @@ class BundleSpec:
     reserve: ArrayLike | None = None
     largest_costs: ArrayLike | None = None
     frontier: tuple[MemberSpec, ...] = ()
+    capped: tuple[MemberSpec, ...] = ()
 
     def __post_init__(self) -> None:
         actions = np.asarray(self.actions, np.float64)
         if actions.ndim != 1 or np.any(np.diff(actions) <= 0):
             raise ValueError(f"actions are {actions.tolist()}; they must be ascending")
-        weights = np.array([member.weight for member in self.members], np.float64)
-        if np.any(weights <= 0) or abs(weights.sum() - 1) > ROUNDING:
-            raise ValueError(f"weights are {weights.tolist()}; they must be positive and sum to 1")
-        for i, member in enumerate((*self.members, *self.frontier)):
+        for mixture in (self.members, *([self.capped] if self.capped else [])):
+            weights = np.array([member.weight for member in mixture], np.float64)
+            if np.any(weights <= 0) or abs(weights.sum() - 1) > ROUNDING:
+                raise ValueError(f"weights are {weights.tolist()}; they must be positive and sum to 1")
+        for i, member in enumerate((*self.members, *self.capped, *self.frontier)):
             if member.network.num_actions != len(actions):
                 raise ValueError(f"member {i} has {member.network.num_actions} actions, the bundle {len(actions)}")
             if np.shape(member.head_weights) != (member.network.num_heads,) or member.network.num_heads != len(
@@ -134,7 +137,7 @@ class BundleSpec:
     @property
     def networks(self) -> list[Network]:
         """The different ones, in the order of the members."""
-        return list(dict.fromkeys(member.network for member in self.members))
+        return list(dict.fromkeys(member.network for member in (*self.members, *self.capped)))
 
     @property
     def frontier_networks(self) -> list[NetworkArrays]:
@@ -150,11 +153,12 @@ def write_bundle(folder: Path, spec: BundleSpec) -> str:
     Raises:
         FolderError: if `folder` holds something that outlay did not write.
         BundleError: if the runtime does not compute what the network says.
-        ValueError: if two members are the same policy.
+        ValueError: if two members are the same policy, or a mixture behind a cap has no frontier beside it.
     """
+    if spec.capped and not spec.frontier:
+        raise ValueError("the mixture behind a cap is of policies of the frontier, and there is none")
     rows = _golden_rows(spec.schema, GOLDEN_ROWS, np.random.default_rng(spec.seed))
     golden: dict[str, NDArray[Any]] = dict(zip(("codes", "numbers"), rows, strict=True))
-    total = sum(member.weight for member in spec.members)
     with new_folder(Path(folder)) as temporary:
         written: dict[Network, tuple[str, str]] = {}
         hashes = _Hashes(rows)
@@ -163,22 +167,14 @@ def write_bundle(folder: Path, spec: BundleSpec) -> str:
             graph, golden[f"q_{i}"], golden[f"q_{i}_size"] = _computed(network, rows)
             (temporary / name).write_bytes(graph)
             written[network] = name, _hash(graph)
-        members = tuple(
-            replace(
-                _entry(member, hashes.of(member, written[member.network][1])),
-                file=written[member.network][0],
-                weight=float(member.weight / total),
-            )
-            for member in spec.members
-        )
-        if len({member.salt for member in members}) < len(members):
-            raise ValueError("two members are the same policy; give it once, with the sum of their weights")
+        members, capped = (_mixture(mixture, written, hashes) for mixture in (spec.members, spec.capped))
         frontier = _write_frontier(temporary, spec, rows, golden, written) if spec.frontier else None
         spec.schema.write(temporary / VOCABULARY)
         np.savez(temporary / GOLDEN, **golden)  # type: ignore[arg-type]  # NumPy types the names as flags
         names = [*(name for name, _ in written.values()), VOCABULARY, GOLDEN, *([FRONTIER] if frontier else [])]
         files = {name: sha256(temporary / name) for name in names}
-        manifest = seal(temporary, replace(described(spec), members=members, frontier=frontier, files=files))
+        said = replace(described(spec), members=members, capped=capped, frontier=frontier, files=files)
+        manifest = seal(temporary, said)
         Pool(load_bundle(temporary)).check()
     return manifest.id
 
@@ -200,6 +196,24 @@ class _Hashes:
         if key not in self._known:
             self._known[key] = _hash(_graph(network.only([member.policy]), *self._rows))
         return self._known[key]
+
+
+def _mixture(
+    members: Sequence[MemberSpec], written: Mapping[Network, tuple[str, str]], hashes: _Hashes
+) -> tuple[PolicyEntry, ...]:
+    """What the manifest says of a mixture. Raises ValueError if two members are the same policy."""
+    total = sum(member.weight for member in members)
+    entries = tuple(
+        replace(
+            _entry(member, hashes.of(member, written[member.network][1])),
+            file=written[member.network][0],
+            weight=float(member.weight / total),
+        )
+        for member in members
+    )
+    if len({entry.salt for entry in entries}) < len(entries):
+        raise ValueError("two members are the same policy; give it once, with the sum of their weights")
+    return entries
 
 
 def _entry(member: MemberSpec, graph_hash: str) -> PolicyEntry:

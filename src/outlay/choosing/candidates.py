@@ -176,6 +176,9 @@ class MeasuredPolicy:
     further: Vector
 
 
+WeightedPolicies = tuple[Sequence[MeasuredPolicy], Vector]  # of a mixture, with the weight of each
+
+
 def measure(context: RunContext, candidates: Sequence[CandidatePolicy]) -> tuple[list[MeasuredPolicy], Measure]:
     """Measure policies on *select*. Returns them with what measured them."""
     campaign, days = context.campaign, needed_days(context.campaign)
@@ -384,13 +387,24 @@ def _measured(
 
 
 def bundle_spec(
-    context: RunContext, members: Sequence[CandidatePolicy | MeasuredPolicy], weights: Vector
+    context: RunContext,
+    members: Sequence[CandidatePolicy | MeasuredPolicy],
+    weights: Vector,
+    capped: WeightedPolicies | None = None,
 ) -> BundleSpec:
     """Return what a bundle of these members says. Measurements are as tables show them, 0 before there are any.
 
     Of a network that answers many λ it holds the heads of its members alone.
+
+    Args:
+        context: what they share.
+        members: the mixture.
+        weights: `[k]` of it.
+        capped: members and weights behind a cap; None: the same.
     """
-    policies = [member.policy if isinstance(member, MeasuredPolicy) else member for member in members]
+    others, shares = ((), np.zeros(0)) if capped is None else capped
+    every = [*members, *others]
+    policies = [member.policy if isinstance(member, MeasuredPolicy) else member for member in every]
     used: dict[int, list[int]] = {}
     for policy in policies:
         places = used.setdefault(id(policy.network), [])
@@ -404,6 +418,17 @@ def bundle_spec(
     boosted = any(isinstance(p.network, NetworkArrays) and isinstance(p.network.body, Trees) for p in policies)
     # The log of the view has the summaries of the past that a server has to compute.
     log = context.campaign.log if context.view is None else context.view.campaign.log
+    specs = tuple(
+        MemberSpec(
+            network=slim.get(id(policy.network), policy.network),
+            weight=float(weight),
+            multiplier=policy.multiplier,
+            head_weights=policy.head_weights,
+            measurement=_measurement(member, context.campaign),
+            policy=used[id(policy.network)].index(policy.policy),
+        )
+        for member, policy, weight in zip(every, policies, [*weights, *shares], strict=True)
+    )
     return BundleSpec(
         campaign=context.campaign.model_copy(update={"log": log}),
         schema=context.seen.schema,
@@ -411,17 +436,8 @@ def bundle_spec(
         reserve=context.reserve,
         largest_costs=context.largest_costs,
         heads=context.heads,
-        members=tuple(
-            MemberSpec(
-                network=slim.get(id(policy.network), policy.network),
-                weight=float(weight),
-                multiplier=policy.multiplier,
-                head_weights=policy.head_weights,
-                measurement=_measurement(member, context.campaign),
-                policy=used[id(policy.network)].index(policy.policy),
-            )
-            for member, policy, weight in zip(members, policies, weights, strict=True)
-        ),
+        members=specs[: len(members)],
+        capped=specs[len(members) :],
         imitation_threshold=context.imitation_threshold,
         data_hash=context.data.manifest.data_hash,
         seed=context.seed,

@@ -55,6 +55,8 @@ PARTS = (
     "scale",
 )
 
+ROUNDING = 1e-6  # of the objective: a smaller difference is none
+
 Vector = NDArray[np.float64]
 
 
@@ -150,15 +152,24 @@ class StoredFrontier:
         """The budget of the mixture that the run serves."""
         return float(self.manifest["own"])
 
-    def spec(self, weights: Vector, campaign: Campaign, data: Transitions) -> BundleSpec:
-        """Return the bundle of the mixture with weights `[P]`: its networks have the heads of its members alone."""
-        used, policies = np.flatnonzero(weights), self.policies(campaign)
+    def spec(self, weights: Vector, campaign: Campaign, data: Transitions, capped: Vector | None = None) -> BundleSpec:
+        """Return the bundle of the mixture with weights `[P]`, and of the one behind a cap, if there is another.
+
+        Its networks have the heads of their members alone.
+        """
+        capped = np.zeros(len(weights)) if capped is None else capped
+        policies, used = self.policies(campaign), np.flatnonzero(weights + capped)
         slim: dict[int, NetworkArrays] = {}
         place: dict[tuple[int, int], int] = {}
         for i in np.unique(self.network[used]).tolist():
             kept = np.unique(self.policy[used[self.network[used] == i]]).tolist()
             slim[i] = self.networks[i].only(kept)
             place |= {(i, policy): k for k, policy in enumerate(kept)}
+
+        def member(i: int, weight: float) -> MemberSpec:
+            at = int(self.network[i])
+            return replace(policies[i], network=slim[at], weight=weight, policy=place[at, int(self.policy[i])])
+
         return BundleSpec(
             campaign=campaign,
             schema=data.schema,
@@ -166,15 +177,8 @@ class StoredFrontier:
             reserve=known_reserves(data, campaign),
             largest_costs=largest_costs(data, campaign),
             heads=tuple(self.manifest["heads"]),
-            members=tuple(
-                replace(
-                    policies[i],
-                    network=slim[self.network[i]],
-                    weight=float(weights[i]),
-                    policy=place[self.network[i], self.policy[i]],
-                )
-                for i in used
-            ),
+            members=tuple(member(i, float(weights[i])) for i in np.flatnonzero(weights).tolist()),
+            capped=tuple(member(same[0], float(capped[same].sum())) for same in self._members(capped)),
             imitation_threshold=self.manifest["imitation_threshold"],
             data_hash=self.manifest["data_hash"],
             seed=int(self.manifest["seed"]),
@@ -186,17 +190,65 @@ class StoredFrontier:
         each = [np.where(self.fold[used] == k, weights[used], 0) for k in range(len(self.shares))]
         return [(inside / inside.sum()).tolist() for inside in each]
 
+    def _members(self, weights: Vector) -> list[list[int]]:
+        """The places of the policies in a mixture `[P]`, by member: folds share their constant actions."""
+        same: dict[object, list[int]] = {}
+        for i in np.flatnonzero(weights).tolist():
+            network = self.networks[self.network[i]]
+            same.setdefault(network.head[1].tobytes() if self.constant[i] else i, []).append(i)
+        return list(same.values())
+
     def beside(self, spec: BundleSpec) -> BundleSpec:
         """Return a bundle with all policies beside its members, for a server that mixes anew as money and users come.
 
-        Of constant actions it has those among its members: their own graphs compute them.
+        Of constant actions it has those that it serves, with a cap or without: their own graphs compute them.
         """
         every = self.policies(spec.campaign)
         learned = [policy for policy, constant in zip(every, self.constant, strict=True) if not constant]
         if not learned:
             return replace(spec, frontier=every)
         constants = {_preference(policy) for policy, constant in zip(every, self.constant, strict=True) if constant}
-        return replace(spec, frontier=(*learned, *(each for each in spec.members if _preference(each) in constants)))
+        served = {_preference(each): each for each in (*spec.capped, *spec.members)}
+        kept = [policy for which, policy in served.items() if which in constants]
+        return replace(spec, frontier=(*learned, *kept))
+
+    def spending(self, campaign: Campaign) -> Vector | None:
+        """Return `[G + 1]` shares of the mixtures of the curve in the one that spends the money limit, as behind a cap.
+
+        None where there is no curve, where it does not reach so low, or where none of it brings more than the mixture
+        for the limit, which keeps a margin.
+        """
+        limit = campaign.budgets[campaign.money].limit
+        if not len(self.budgets) or any(campaign.held) or limit < (self.budgets - self.room(campaign)[:-1])[0]:
+            return None
+        full, kept = self.spent(limit, campaign), self.between(limit, own=True) @ self.aim
+        return full if full @ self.aim > kept + ROUNDING * abs(kept) else None
+
+    def spent(self, amount: float, campaign: Campaign) -> Vector:
+        """Return `[G + 1]` shares of the mixtures of the curve in the one that spends an amount of the money budget.
+
+        It is that of a larger budget, since a mixture may spend its budget less its margin.
+        """
+        spendable = np.maximum.accumulate(self.budgets - self.room(campaign)[:-1])
+        return self.between(float(np.interp(amount, spendable, self.budgets)))
+
+    def between(self, budget: float, *, own: bool = False) -> Vector:
+        """Return `[G + 1]` shares of the stored mixtures in the one for a budget, which lies between two of the grid.
+
+        Args:
+            budget: not below the curve.
+            own: whether the budget that the run was trained for has the mixture that it serves, which comes last.
+        """
+        if own and budget == self.own:
+            last: Vector = np.eye(len(self.budgets) + 1)[-1]
+            return last
+        return np.array([*(np.interp(budget, self.budgets, one) for one in np.eye(len(self.budgets))), 0.0])
+
+    def room(self, campaign: Campaign) -> Vector:
+        """Return `[G + 1]` the margins in the unit of the money budget: a coordinate per decision is x₁ times it."""
+        per_decision = campaign.budgets[campaign.money].per == "decision"
+        room: Vector = self.margin / (self.points.value[:, -1] if per_decision else 1.0)
+        return room
 
     def policies(self, campaign: Campaign) -> tuple[MemberSpec, ...]:
         """Return all P policies."""

@@ -70,10 +70,10 @@ Folds = Annotated[
     typer.Option(min=1, help="frontier: learn this often, each time without one fold, so that all users certify."),
 ]
 Held = Annotated[
-    Literal["certified", "serving"] | None,
+    Literal["auto", "certified", "serving"] | None,
     typer.Option(
         help="certified: a margin below the money budget, as its certificate needs. serving: none, as the cap of "
-        "outlay serve, or the total of outlay allocate, holds it. Default: as in the campaign file, certified."
+        "outlay serve holds it. auto, the default: with the margin, but outlay serve leaves it out behind a cap."
     ),
 ]
 SeedCount = Annotated[int | None, typer.Option(min=1, help="Train so many seeds side by side, each into OUT/seed-N.")]

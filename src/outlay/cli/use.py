@@ -72,6 +72,11 @@ def score(
             cluster=cluster,
             progress=report,
         )
+    if result.held is not None:
+        warn(
+            f"warning: {result.held}: the bundle keeps no margin below its limit (hold = serving), and decisions in a "
+            "file have no cap that holds it. Decide by outlay serve --cap, or train with --hold certified."
+        )
     if as_json:
         print_json(result.to_dict())
         return

@@ -25,9 +25,9 @@ Positive = Annotated[int, Field(gt=0)]
 Delay = Annotated[int, Field(ge=0, le=3650)]
 _WORD = re.compile(r"\w{1,40}")
 MOST_LAGS = 60  # days that are a feature each
-Hold = Literal[
-    "certified", "serving"
-]  # what keeps the money budget: a margin below it, as proof, or the cap of a server
+# What keeps the money budget: a margin below it, as proof; the cap of a server; or the one where there is no cap, and
+# the other where there is.
+Hold = Literal["auto", "certified", "serving"]
 Summary = Literal["mean", "sum", "count", "decayed", "last", "since", "lags"]
 SUMMARIES: tuple[Summary, ...] = ("mean", "decayed", "last", "since")  # those of [log.history] if it names none
 
@@ -251,7 +251,7 @@ class Train(Section):
     imitation_threshold: float = Field(default=0.3, ge=0, lt=1)  # BCQ: actions below this share of max π_B are left out
     confidence: float = Field(default=0.95, gt=0.5, lt=1)  # of intervals and of the certificate
     margin: float = Field(default=0.90, ge=0.5, lt=1)  # wanted chance that a kept budget is certified (1 − β)
-    hold: Hold = "certified"  # the money budget: with that margin, or without, held by a cap while serving
+    hold: Hold = "auto"  # the money budget: with that margin, without it, held by a cap, or by whether there is one
     screening: bool = True  # train on the fields that tell anything alone, where a log has many
     min_count: Positive = 1  # values seen in fewer rows are coded as unknown
     max_values: Positive = 65_000  # of a categorical field with codes of their own; the others share 512 codes by hash

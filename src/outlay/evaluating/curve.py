@@ -120,11 +120,15 @@ class BudgetMixtures:
     def spec(self, budget: float) -> BundleSpec:
         """Return the bundle for a budget: networks with the heads of the members alone, and all policies beside them.
 
+        It has the mixture that spends the budget as well, which a server takes behind a cap, unless the run forces one.
+
         Raises:
             InfeasibleError: if no mixture keeps the limits.
         """
-        campaign = self.under(budget)
-        return self.stored.beside(self.stored.spec(self.between(budget) @ self.stored.weights, campaign, self.data))
+        stored, campaign = self.stored, self.under(budget)
+        full = stored.spending(campaign) if campaign.train.hold == "auto" else None
+        capped = None if full is None else full @ stored.weights
+        return stored.beside(stored.spec(self.between(budget) @ stored.weights, campaign, self.data, capped))
 
     def between(self, budget: float) -> Vector:
         """Return `[G + 1]` shares of the stored mixtures in the one for a budget, which lies between two of the grid.
@@ -134,11 +138,7 @@ class BudgetMixtures:
         Raises:
             InfeasibleError: if it lies below the curve.
         """
-        budgets = self.stored.budgets
-        if budget == self.stored.own:
-            own: Vector = np.eye(len(budgets) + 1)[-1]
-            return own
-        if budget < self.least * (1 - ROUNDING):
+        if budget != self.stored.own and budget < self.least * (1 - ROUNDING):
             others = "" if len(self.campaign.budgets) == 1 else " that keeps the other limits"
             margin = "" if any(self.campaign.held) else ", the margin for the certificate included"
             raise InfeasibleError(
@@ -148,7 +148,7 @@ class BudgetMixtures:
                 where=f"budget {plain(budget)}",
                 way_out=f"Give {advised(self.least)} or more.",
             )
-        return np.array([*(np.interp(budget, budgets, one) for one in np.eye(len(budgets))), 0.0])
+        return self.stored.between(budget, own=True)
 
     @property
     def names(self) -> list[str]:

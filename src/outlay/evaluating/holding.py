@@ -1,10 +1,13 @@
 """What keeps the money budget of a run, and what that costs: a margin below it as proof, or a cap while serving.
 
-    costs = V(limit) − V(limit − margin)          V: the objective of the stored curve, by what its mixtures may spend
+    costs = V(limit) − V(limit − margin)          V: the objective of the stored curve, by what its mixtures spend
 
-A mixture of the curve may spend its budget less the margin of the curve (`choosing/budget_grid.py`), so the curve
-tells what the same policies bring with the limit spent in full, as *select* users measure it. It is the value by which
-mixtures are chosen.
+A mixture of the curve spends its budget less the margin of the curve (`choosing/budget_grid.py`), so the curve tells
+what the same policies bring with the limit spent in full, as *select* users measure it. It is the value by which
+mixtures are chosen. Both are mixtures of one curve, so the standard error of the difference is known.
+
+A run has both mixtures unless it is told otherwise (`train.hold`): what is said of it is said of the one with the
+margin, and `outlay serve` takes the other one behind a cap (`StoredFrontier.spending`).
 """
 
 from __future__ import annotations
@@ -15,7 +18,7 @@ import numpy as np
 
 from outlay.choosing.stored import StoredFrontier
 from outlay.core.campaign import Campaign, Hold
-from outlay.core.wording import number, percent, plain
+from outlay.core.wording import Interval, decimals, number, percent, plain
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,15 +26,17 @@ class Holding:
     """How the money budget of a run is kept.
 
     Attributes:
-        hold: `certified`, a margin is kept below the limit; `serving`, none is, and a cap holds it.
+        hold: `certified`, a margin is kept below the limit; `serving`, none is, and a cap holds it; `auto`, one is, but
+            behind a cap the mixture is served that keeps none.
         budget: its name.
         limit: in its unit.
         unit: of money, or the budget's name where that has none.
         kept_back: the margin, in the unit of the limit.
         costs: what the margin costs of the objective.
+        std_error: of that.
         of_gain: the same as a share of the gain over the old policy without the margin; None where there is none.
         of_value: the same as a share of the objective without the margin; None where that is not above 0.
-        words: all of it in a sentence.
+        words: all of it in a sentence or two.
     """
 
     hold: Hold
@@ -40,6 +45,7 @@ class Holding:
     unit: str
     kept_back: float = 0.0
     costs: float = 0.0
+    std_error: float = 0.0
     of_gain: float | None = None
     of_value: float | None = None
     words: str = field(init=False)
@@ -54,9 +60,18 @@ class Holding:
                 f"Held while serving: none of {whole} is kept back as proof, and a cap holds it (outlay serve --cap, "
                 "or outlay allocate)."
             )
-        share, of = (self.of_gain, "the gain") if self.of_gain is not None else (self.of_value, "the reward")
-        lost = "nothing" if not self.costs else "a part" if share is None else percent(share, 1)
-        return f"Keeping {number(self.kept_back)} of {whole} back as proof costs {lost} of {of}."
+        kept = f"Keeping {number(self.kept_back)} of {whole} back as proof costs"
+        if not self.costs:
+            return f"{kept} nothing."
+        digits = decimals([Interval(self.costs, self.costs - self.std_error, self.costs + self.std_error)])
+        told = f"{kept} {number(self.costs, digits)} ± {number(self.std_error, digits)} of the reward"
+        if self.of_gain is not None:
+            told += f", {percent(self.of_gain)} of the gain"
+        elif self.of_value is not None:
+            told += f" ({percent(self.of_value)} of it)"
+        if self.hold == "certified":
+            return f"{told}."
+        return f"{told}. All figures here are of the mixture that does; behind a cap, outlay serve spends it."
 
 
 def holding_of(stored: StoredFrontier | None, campaign: Campaign, gain: float | None) -> Holding | None:
@@ -73,19 +88,20 @@ def holding_of(stored: StoredFrontier | None, campaign: Campaign, gain: float | 
         return Holding(hold="serving", budget=money.name, limit=money.limit, unit=unit)
     if stored is None or money.limit != stored.own:
         return None
-    # A coordinate of a budget per decision is x_1 times the cost.
-    margin = stored.margin / (stored.points.value[:, -1] if money.per == "decision" else 1.0)
-    *others, own = margin.tolist()
-    spendable, value = (np.maximum.accumulate(each) for each in (stored.budgets - others, stored.aim[:-1]))
-    less, whole = (float(end) for end in np.interp([money.limit - own, money.limit], spendable, value))
-    costs = whole - less
+    own = float(stored.room(campaign)[-1])
+    whole = stored.spending(campaign)
+    if whole is None:
+        return Holding(hold=campaign.train.hold, budget=money.name, limit=money.limit, unit=unit, kept_back=own)
+    step = whole - stored.spent(money.limit - own, campaign)
+    costs, value = max(0.0, float(step @ stored.aim)), float(whole @ stored.aim)
     return Holding(
-        hold="certified",
+        hold=campaign.train.hold,
         budget=money.name,
         limit=money.limit,
         unit=unit,
         kept_back=own,
         costs=costs,
+        std_error=float(np.sqrt(max(0.0, stored.points.mixture(step)[1][0, 0]))),
         of_gain=costs / (gain + costs) if gain is not None and gain > 0 else None,
-        of_value=costs / whole if whole > 0 else None,
+        of_value=costs / value if value > 0 else None,
     )

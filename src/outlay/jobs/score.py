@@ -47,6 +47,8 @@ class ScoreResult:
         unseen: rows in a state that the log never showed, where policies are tables of states; they were given the
             action that is best on average over the log's states.
         shares: action → share of rows that get it; with `members`, the share expected of the draw.
+        held: the budget that only a cap would hold: the bundle was trained to be served behind one (`hold = serving`),
+            and decisions in a file have none; None where a margin is kept.
     """
 
     path: Path
@@ -54,6 +56,7 @@ class ScoreResult:
     unknown: int
     unseen: int
     shares: dict[float, float]
+    held: str | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """For `--json`."""
@@ -302,7 +305,7 @@ def _tables(file: Path) -> Iterator[Any]:
 
 def _result(out: Path, bundle: Bundle, files: Sequence[Path]) -> ScoreResult:
     totals = [_ShardTotals(**json.loads(file.read_text(encoding="utf-8"))) for file in files]
-    count = sum(part.rows for part in totals)
+    count, campaign = sum(part.rows for part in totals), bundle.campaign
     given = np.sum([part.given for part in totals], axis=0)
     return ScoreResult(
         path=out,
@@ -310,6 +313,7 @@ def _result(out: Path, bundle: Bundle, files: Sequence[Path]) -> ScoreResult:
         unknown=sum(part.unknown for part in totals),
         unseen=sum(part.unseen for part in totals),
         shares=dict(zip(bundle.actions.tolist(), (given / count).tolist(), strict=True)),
+        held=next((budget.name for budget, held in zip(campaign.budgets, campaign.held, strict=True) if held), None),
     )
 
 

@@ -172,7 +172,7 @@ async def _reach_ledger(url: str, state: ServingState) -> tuple[Ledger, Clock]:
 def _open_ledger(url: str, state: ServingState) -> tuple[Ledger, Clock]:
     ledger = open_ledger(url, create=False)  # the launcher has created it: if it is gone, a new one would be empty
     try:
-        state.declare_kinds(ledger)
+        state.begin(ledger)
         return ledger, clock_of(ledger, state.loaded.campaign, state.config.timezone)
     except LedgerError:
         ledger.close()

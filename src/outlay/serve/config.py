@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import datetime
 import zoneinfo
-from typing import Annotated, ClassVar, Self
+from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -111,6 +111,8 @@ class ServeConfig(Settings):
         outcomes: kinds that are accepted besides redeemed, refund and those that the campaign needs; others are
             refused. The exported log has a column for each, 0 in rows without one.
         ledger_seconds: how long an answer waits for the ledger; then it is none, or 503 if it is being written.
+        hold: which mixture of the bundle serves: `auto`, behind a cap the one that keeps no margin below the money
+            budget, if the bundle has one; `certified`, always the one with the margin that its certificate is about.
         caps: `[caps]`.
         user: `[user]`.
         values: `[values]`.
@@ -132,6 +134,7 @@ class ServeConfig(Settings):
     wait_days: int = Field(default=8, gt=0)
     outcomes: tuple[Outcome, ...] = ()
     ledger_seconds: float = Field(default=1.0, gt=0)
+    hold: Literal["auto", "certified"] = "auto"
     caps: CapLimits = CapLimits()
     user: UserLimits = UserLimits()
     values: ValueLimits = ValueLimits()

@@ -21,10 +21,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from outlay.choosing.candidates import CandidatePolicy, MeasuredPolicy, measure
+from outlay.choosing.candidates import CandidatePolicy, MeasuredPolicy, WeightedPolicies, measure
 from outlay.choosing.choose import TOGETHER, LearnerResult, Selection, choose_among
 from outlay.choosing.folds import fold_shares, seed_of, views
-from outlay.choosing.stored import FoldPolicies, write_frontier
+from outlay.choosing.stored import FoldPolicies, StoredFrontier, write_frontier
 from outlay.core.arrays import NetworkArrays
 from outlay.core.campaign import Campaign
 from outlay.core.errors import CampaignError, LogError
@@ -198,7 +198,22 @@ def _served(
         )
     context = replace(found[0].fold.context, folder=folder)
     teacher = " and ".join(learners_of(oracle))
-    return Learned(context, chosen, course_of(chosen, campaign, figures.parameters), figures, teacher, notes)
+    capped = _behind_cap(StoredFrontier.read(folder / "frontier"), found, campaign)
+    return Learned(context, chosen, course_of(chosen, campaign, figures.parameters), figures, teacher, notes, capped)
+
+
+def _behind_cap(stored: StoredFrontier, found: Sequence[FoldAnswers], campaign: Campaign) -> WeightedPolicies | None:
+    """The mixture of the folds' policies that spends the money limit; None where the campaign asks for one alone."""
+    full = stored.spending(campaign) if campaign.train.hold == "auto" else None
+    if full is None:
+        return None
+    weights, parts = full @ stored.weights, []
+    for k, each in enumerate(found):
+        own = weights[stored.fold == k]
+        members = tuple(kept for kept, weight in zip(each.fold.measured, own, strict=True) if weight > 0)
+        parts.append(replace(each.chosen, members=members, weights=own[own > 0] / own.sum()))
+    mixture = _together(parts, stored.shares)
+    return mixture.members, mixture.weights
 
 
 def _figures(

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from outlay.bundles.write import write_bundle
-from outlay.choosing.candidates import RunContext, bundle_spec, shown
+from outlay.choosing.candidates import RunContext, WeightedPolicies, bundle_spec, shown
 from outlay.choosing.choose import Selection
 from outlay.choosing.stored import StoredFrontier
 from outlay.core.campaign import Campaign
@@ -79,6 +79,7 @@ class Learned:
     Attributes:
         context: what all policies share.
         chosen: the mixture to serve.
+        capped: the mixture to serve where a cap holds the money budget; None: the same.
         course: a row per candidate.
         figures: what the manifest says of it.
         teacher: what learned, in words.
@@ -91,6 +92,7 @@ class Learned:
     figures: TrainingFigures
     teacher: str
     notes: list[str]
+    capped: WeightedPolicies | None = None
 
 
 def record(learned: Learned, method: str, notes: Sequence[str], fields: Sequence[str] | None = None) -> None:
@@ -104,7 +106,7 @@ def record(learned: Learned, method: str, notes: Sequence[str], fields: Sequence
     """
     context, chosen = learned.context, learned.chosen
     folder, campaign, data = context.folder, context.campaign, context.data
-    spec = bundle_spec(context, chosen.members, chosen.weights)
+    spec = bundle_spec(context, chosen.members, chosen.weights, learned.capped)
     if (folder / "frontier").is_dir():  # trained for every budget: a server may mix all its policies anew
         spec = StoredFrontier.read(folder / "frontier").beside(spec)
     write_bundle(folder / "bundle", spec)

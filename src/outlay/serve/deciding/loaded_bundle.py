@@ -21,12 +21,13 @@ import numpy as np
 from msgspec import Struct
 
 from outlay.bundles.decide import Bundle
-from outlay.bundles.manifest import FeatureNames
+from outlay.bundles.manifest import BudgetEntry, FeatureNames
 from outlay.bundles.pool import Pool
 from outlay.bundles.read import load_bundle
 from outlay.core.errors import BundleError, OutlayError
 from outlay.core.reserves import TOO_LOW, WAY_OUT, too_low, unpriced, unpriced_words
 from outlay.core.schema import Schema
+from outlay.core.wording import four
 from outlay.serve.clock import Moment
 from outlay.serve.config import ServeConfig
 from outlay.serve.deciding.decider import POLICY, SAME_ACTION, Decider, EncodedRequest
@@ -94,6 +95,7 @@ class LoadedBundle:
     Attributes:
         path: its folder, absolute.
         decider: decides with the bundle.
+        capped: decides behind a cap, which the money budget needs no margin for; the same where there is nothing else.
         amounts: `[K]` minor units to reserve for each action.
         none_index: position of the campaign's none; −1 if it is not one of the actions.
         money: the currency.
@@ -102,6 +104,7 @@ class LoadedBundle:
 
     path: Path
     decider: Decider
+    capped: Decider
     amounts: tuple[int, ...]
     none_index: int
     money: Money
@@ -126,6 +129,17 @@ class LoadedBundle:
     def campaign(self) -> str:
         """The campaign that pays."""
         return self.bundle.manifest.name
+
+    @property
+    def spent(self) -> tuple[float, float]:
+        """What the money budget counts of the certified mixture and of the one behind a cap, as they were measured."""
+        cost = self.decider.pool.measurements[:, 1 + self.bundle.manifest.budgets.index(self.budget)]
+        return float(self.decider.weights @ cost), float(self.capped.weights @ cost)
+
+    @property
+    def budget(self) -> BudgetEntry:
+        """The money budget."""
+        return next(budget for budget in self.bundle.manifest.budgets if budget.money)
 
     def amount(self, index: int) -> int:
         """Return the minor units to reserve for the action at this position; 0 for none."""
@@ -187,7 +201,11 @@ def prepare_bundle(
     if config.plan is not None:
         pool.check()
     money = Money(bundle.manifest.unit, config.minor)
-    loaded = LoadedBundle(folder, decider, _amounts(bundle, config, money, none), decider.index_of(none), money)
+    capped = decider
+    if config.hold == "auto" and not np.array_equal(pool.capped, pool.weights):
+        capped = replace(decider, weights=pool.capped)
+    amounts = _amounts(bundle, config, money, none)
+    loaded = LoadedBundle(folder, decider, capped, amounts, decider.index_of(none), money)
     if history is not None and bundle.history is not None:
         loaded = replace(loaded, first_past=FirstPast.read(bundle, history))
     _warm_up(loaded)
@@ -214,15 +232,34 @@ def check_money(ledger: Ledger, loaded: LoadedBundle, config: ServeConfig) -> No
             )
 
 
+def is_capped(caps: Caps) -> bool:
+    """Whether there is a cap of all that the bundle in service spends."""
+    return caps.total is not None or caps.day is not None or POLICY in caps.arms
+
+
 def check_held(loaded: LoadedBundle, caps: Caps) -> None:
     """Raise OutlayError if a bundle was trained to be held while serving, and no cap is one of all that it spends."""
-    if any(loaded.bundle.campaign.held) and caps.total is None and caps.day is None and POLICY not in caps.arms:
+    if any(loaded.bundle.campaign.held) and not is_capped(caps):
         raise OutlayError(
             f"there is no cap, and the bundle {loaded.bundle.id} was trained to be held by one: it keeps no margin "
             "below its limit (hold = serving).",
             where="caps",
             way_out="Give --cap, total or day in [caps], or POST /v1/admin/caps.",
         )
+
+
+def mixture_words(loaded: LoadedBundle, *, capped: bool) -> str:
+    """Say which of a bundle's two mixtures is served; empty if it has one."""
+    if loaded.capped is loaded.decider:
+        return ""
+    (less, full), unit = loaded.spent, f"{loaded.money.unit} per {loaded.budget.per}"
+    if capped:
+        return (
+            "behind a cap users get the mixture that keeps no margin below the limit (measured at "
+            f'{four(full)} {unit}); the certified one ({four(less)}) is served with hold = "certified" in serve.toml. '
+            "With a [plan] the money lasts as long as the days."
+        )
+    return f"without a cap users get the certified mixture (measured at {four(less)} {unit})."
 
 
 def register_bundle(ledger: Ledger, loaded: LoadedBundle, config: ServeConfig, now: int) -> list[str]:
@@ -254,7 +291,9 @@ def register_bundle(ledger: Ledger, loaded: LoadedBundle, config: ServeConfig, n
     if not written or written[-1].content != settings:
         key = f"{now:012x}{secrets.token_hex(4)}"
         ledger.note(loaded.campaign, Note(kind=SETTINGS, key=key, ts=now, content=settings))
-    if config.plan is None or 0 <= (day := Moment.of(now, config.zone).day - config.plan.first) < config.plan.days:
+    if config.plan is None:  # a plan solves its own mixture
+        return [words] if (words := mixture_words(loaded, capped=is_capped(caps))) else []
+    if 0 <= (day := Moment.of(now, config.zone).day - config.plan.first) < config.plan.days:
         return []
     when = f"begins on {config.plan.start}: until then" if day < 0 else "is over: from now on"
     return [f"the plan {when} everyone gets the cheapest policy."]
@@ -324,14 +363,15 @@ def _stated(actions: Sequence[float], stated: Mapping[str, float], file: Path | 
 
 def _warm_up(loaded: LoadedBundle) -> None:
     """Decide one row of missing values, and many: whatever fails then, fails before the bundle goes into service."""
-    decider, summaries = loaded.decider, loaded.summaries
+    summaries = loaded.summaries
     schema = loaded.request_schema
     row = RowEncoder(schema).encode(dict.fromkeys(schema.names))
     if summaries is not None:
         row = summaries.extended(row, summaries.recorded(summaries.values([[]], 0))[0])
     for count in (1, 64):
         requests = [EncodedRequest(f"warm-up-{i}", str(i), row) for i in range(count)]
-        reasons = {choice.reason for choice in decider.decide(requests, "warm-up")}
+        served = (loaded.decider, loaded.capped)
+        reasons = {choice.reason for decider in served for choice in decider.decide(requests, "warm-up")}
         if not reasons <= {"policy", "random"}:
             raise BundleError(
                 "cannot decide a row of missing values.", file=loaded.path, way_out="Export it again from its run."

@@ -9,6 +9,7 @@ since reading and verifying a bundle keeps a processor busy.
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -18,9 +19,15 @@ from msgspec.structs import replace
 from outlay.core.errors import BundleError, OutlayError
 from outlay.serve.config import MONEY_KINDS, ServeConfig
 from outlay.serve.deciding.decider import POLICY, ChosenAction, Decider, EncodedRequest
-from outlay.serve.deciding.loaded_bundle import LoadedBundle, prepare_bundle, register_bundle
+from outlay.serve.deciding.loaded_bundle import (
+    LoadedBundle,
+    is_capped,
+    mixture_words,
+    prepare_bundle,
+    register_bundle,
+)
 from outlay.serve.experiment import ServedArm, ServedExperiment, follow_ramp
-from outlay.serve.ledger.caps import CampaignConfig
+from outlay.serve.ledger.caps import CampaignConfig, Caps
 from outlay.serve.ledger.ledger import Ledger, LedgerError
 from outlay.serve.pacing.budgets import arm_budget, outside_budget
 from outlay.serve.pacing.pacing import Pacer
@@ -28,6 +35,8 @@ from outlay.serve.shared_settings import differences
 from outlay.serve.user_days.campaign_history import declared_outcome_kinds
 
 FIRST_WAIT, LONGEST_WAIT = 1_000, 60_000  # ms before a bundle that could not be loaded is tried again
+
+log = logging.getLogger("outlay.serve")
 
 
 class ServingState:
@@ -37,6 +46,7 @@ class ServingState:
         loaded: the bundle that every request uses; read it once per request.
         config: settings of the server.
         trial: the A/B test that is served, or None.
+        capped: whether the ledger has a cap of all that the bundle in service spends.
         pacer: follows the plan outside the test; None without a plan, or before `set_pacers`.
         arm_pacers: the same for arms whose money the plan divides.
         kinds: kinds of outcomes that are accepted; see `user_days/campaign_history.py`.
@@ -56,6 +66,7 @@ class ServingState:
         self.loaded = loaded
         self.config = config
         self.trial = trial
+        self.capped = False
         self.pacer: Pacer | None = None
         self.arm_pacers: dict[str, Pacer] = {}
         self.kinds: tuple[str, ...] = MONEY_KINDS
@@ -94,7 +105,21 @@ class ServingState:
         Raises:
             LedgerError: if pacing needs the ledger and cannot reach it.
         """
-        return loaded.decider if self.pacer is None else self.pacer.decider(loaded.decider, episode, now)
+        base = loaded.capped if self.capped else loaded.decider
+        return base if self.pacer is None else self.pacer.decider(base, episode, now)
+
+    def adopt_caps(self, caps: Caps) -> None:
+        """Serve behind these caps from now on: the mixture of the bundle that needs no margin, or the certified one."""
+        before, self.capped = self.capped, is_capped(caps)
+        words = mixture_words(self.loaded, capped=self.capped)
+        if self.capped != before and self.config.plan is None and words:
+            log.warning("%s", words)
+
+    def begin(self, ledger: Ledger) -> None:
+        """Take over what the ledger says before the first request: its caps, and outcomes. Raises LedgerError."""
+        if (kept := ledger.config(self.loaded.campaign)) is not None:
+            self.capped = is_capped(kept.caps)
+        self.declare_kinds(ledger)
 
     def declare_kinds(self, ledger: Ledger) -> None:
         """Set the kinds of outcomes to accept, from the bundles in the ledger. Raises LedgerError."""
@@ -122,7 +147,8 @@ class ServingState:
             self.set_pacers(ledger)
         states = {}
         if self.pacer is not None:
-            states[POLICY] = self.pacer.tend(self.loaded.decider, self.episode(day), now)
+            base = self.loaded.capped if self.capped else self.loaded.decider
+            states[POLICY] = self.pacer.tend(base, self.episode(day), now)
         if self.trial is not None and self.trial.coverage(day) > 0:
             for arm in self.trial.arms:
                 if arm.name in self.arm_pacers and arm.decider is not None:
@@ -169,6 +195,7 @@ class ServingState:
             kept = ledger.config(self.loaded.campaign)
             if kept is None:
                 return None
+            self.adopt_caps(kept.caps)
             changed = differences(kept.settings, self.config)
             self.outdated = f"the settings of the ledger have changed: {'; '.join(changed)}." if changed else ""
             if kept.bundle in ("", self.loaded.bundle.id):

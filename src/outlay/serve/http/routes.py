@@ -381,6 +381,7 @@ async def set_caps(service: Service, body: bytes) -> Response:
         raise
     except OutlayError as error:
         raise BadRequestError(422, Problem(error=error.found, where="$", way_out=error.way_out)) from None
+    service.state.adopt_caps(caps)
     return JSON(_in_units(caps, money))
 
 

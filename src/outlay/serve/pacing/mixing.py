@@ -32,7 +32,7 @@ class PolicyPool:
         cost: `[P, m]` in ≤ form; the money budget's in minor units per decision.
         limits: `[m]`, in the same units.
         money: which budget is money.
-        own: `[P]` weights of the bundle's own mixture.
+        own: `[P]` weights of the mixture that is served while nothing is known of the money per decision.
         fold: `[P]` the fold whose users each policy was not learned from, if there are folds; −1: any fold.
     """
 
@@ -44,8 +44,11 @@ class PolicyPool:
     fold: NDArray[np.int64] | None = None
 
     @classmethod
-    def of(cls, pool: Pool, minor: int) -> PolicyPool:
-        """Return a bundle's policies as they were measured, with `minor` minor units in a unit of money."""
+    def of(cls, pool: Pool, minor: int, own: Vector | None = None) -> PolicyPool:
+        """Return a bundle's policies as they were measured, with `minor` minor units in a unit of money.
+
+        `own` is by default the bundle's own mixture.
+        """
         budgets = pool.bundle.manifest.budgets
         money = next(i for i, budget in enumerate(budgets) if budget.money)
         sign = np.array([float(budget.sign) for budget in budgets])
@@ -56,7 +59,7 @@ class PolicyPool:
         limits = sign * unit * [budget.limit for budget in budgets]
         fold = np.array([entry.fold for entry in pool.entries])
         costs = pool.measurements[:, 1:] * sign * unit
-        return cls(pool.measurements[:, 0], costs, limits, money, pool.weights, fold)
+        return cls(pool.measurements[:, 0], costs, limits, money, pool.weights if own is None else own, fold)
 
     def mixture(self, limit: float, factor: float) -> Vector:
         """Return `[P]` weights for `limit` minor units per decision, if policies cost `factor` times their measurement.

@@ -218,7 +218,7 @@ class Pacer:
         """Return the bundle's decider with the weights and the price of this episode.
 
         Args:
-            base: the decider with the bundle's own weights.
+            base: the decider without a plan.
             episode: of the decisions.
             now: epoch ms.
 
@@ -280,7 +280,7 @@ class Pacer:
     def _setting(self, base: Decider) -> PacingSetup:
         return PacingSetup(
             schedule=self._budget.schedule,
-            policies=PolicyPool.of(base.pool, self._config.minor),
+            policies=PolicyPool.of(base.pool, self._config.minor, base.weights),
             expiry_days=self._config.expiry_hours / 24,
             episode_days=self._config.episode.days,
         )
