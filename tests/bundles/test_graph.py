@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,14 @@ import pytest
 from outlay.bundles.decide import Member
 from outlay.bundles.graph import frontier_graph, policy_graph
 from outlay.bundles.reference import forward
-from outlay.core.arrays import NetworkArrays, body_network, lookup_network
+from outlay.core.arrays import (
+    NetworkArrays,
+    averaged,
+    body_network,
+    lookup_network,
+    read_network,
+    write_network,
+)
 from outlay.core.bodies import LEAF, Node, StateTable, joined
 
 ROWS = 10_000
@@ -172,6 +180,40 @@ def test_an_ensemble_without_trees_or_splits_says_its_constant(numbers: int) -> 
     network = body_network(joined([], (6,), numbers, 2), head, head, (6,), num_actions=3)
     (q,) = member(network, 1, numbers).run(["q"], codes, values)
     np.testing.assert_array_equal(q[:, :, 0], np.broadcast_to([1.0, 2.0, 3.0], (ROWS, 3)))
+
+
+@pytest.mark.parametrize("outputs", [3, 12])  # narrower and wider than the networks' last layer
+def test_networks_and_trees_are_averaged_as_one_network(
+    make_network: Callable[..., NetworkArrays], outputs: int, tmp_path: Path
+) -> None:
+    rng = np.random.default_rng(0)
+    sizes, numbers = (6, 5), 2
+    layered = make_network(7, sizes=sizes, numbers=numbers, layers=(16, 8), outcomes=2)
+
+    def dense(out: int) -> tuple[Any, Any]:
+        return rng.normal(size=(1, outputs, out)).astype(np.float32), rng.normal(size=(1, out)).astype(np.float32)
+
+    split = Node(0, 0.5, 0.0, None, Node(LEAF, 0.0, 2.0), Node(LEAF, 0.0, 5.0))
+    of_codes = Node(numbers + 1, 0.0, 0.0, frozenset({3}), split, Node(LEAF, 0.0, -1.0))
+    trees = joined([(0, split), (outputs - 1, of_codes)], sizes, numbers, outputs)
+    bodied = body_network(trees, dense(6), dense(6), sizes, num_actions=3)
+    path = tmp_path / "network.npz"
+    write_network(path, averaged(layered, bodied))
+    network = read_network(path)
+    assert network.num_parameters >= layered.num_parameters - 8 * 3 * 2 + trees.num_parameters
+    codes, values = rows(sizes, numbers)
+    one, other, both = (forward(each, codes, values) for each in (layered, bodied, network))
+    for name in ("q", "outcome"):
+        mean = (getattr(one, name) + getattr(other, name)) / 2
+        np.testing.assert_allclose(getattr(both, name), mean, atol=1e-5)
+    names = ["q", "features", "outcome"]
+    for name, found in zip(names, member(network, 2, numbers).run(names, codes, values), strict=True):
+        np.testing.assert_allclose(found, getattr(both, name), atol=1e-4)
+    graph = frontier_graph([network, bodied], 2, numbers).SerializeToString()
+    session = onnxruntime.InferenceSession(graph, providers=["CPUExecutionProvider"])
+    feed = {"codes": codes, "numbers": values} | {f"live_{i}": np.zeros(1, np.int32) for i in range(2)}
+    (q,) = session.run(["q"], feed)
+    np.testing.assert_allclose(q, np.concatenate([both.q, other.q], axis=2), atol=1e-4)
 
 
 @pytest.mark.parametrize(("fields", "columns"), [(2, 0), (0, 2), (2, 2)])

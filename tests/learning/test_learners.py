@@ -82,3 +82,13 @@ def test_learners_that_are_pooled_say_what_the_day_brings_and_learn_from_the_sam
     assert all(each.network.outcome is not None for each in found)
     assert any(each.judge is not None for each in found)
     assert all(LEARNERS[name].WITHOUT_LUCK for name in POOL)
+
+
+def test_an_averaged_learner_says_the_mean_of_what_trees_and_networks_say(tmp_path: Path) -> None:
+    given = {name: task(name, tmp_path / name) for name in ("trees", "orthogonal", "averaged")}
+    found = [LEARNERS[name].learn(of, silent) for name, of in given.items()]
+    states = given["trees"].data.states
+    assert states is not None
+    trees, networks, both = (forward(each.network, states.codes, states.numbers).q for each in found)
+    np.testing.assert_allclose(both, (trees + networks) / 2, atol=1e-5)
+    assert np.abs(trees - networks).max() > 1e-3

@@ -9,10 +9,11 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from outlay.bundles.reference import forward
 from outlay.core.arrays import NetworkArrays
 from outlay.core.bodies import Trees, joined
 from outlay.core.errors import FolderError
-from outlay.core.schema import UNKNOWN
+from outlay.core.schema import UNKNOWN, Numeric
 from outlay.core.transitions import LEARN, SELECT, Transitions
 from outlay.learning import trees, trees_usual
 from outlay.learning.boosting import MOST_CODES, BinnedTable, BoostingRows, BoostingSettings, boost, capped
@@ -75,6 +76,57 @@ def test_a_targeted_log_gives_the_same_effects_with_propensities_and_without(sta
     found = learned(data)
     day = effects(q_of(found, 2)[:, :, 0])[..., 0]
     assert np.abs(day - (gain - gain.mean(axis=1, keepdims=True))).max() < 0.05  # who is given more has 2 more anyway
+
+
+GAIN, AIM = np.array([0.0, 0.3, 0.3]), np.array([0.0, 0.0, 1.0])  # of an action: for the day's visit, for fatigue
+PACE, REST, PULL, TIRE = 0.2, 0.3, 0.4, 0.2
+
+
+def habits() -> Transitions:
+    """P(visit) = start of the user + PULL·habit + GAIN − TIRE·fatigue; both numbers move a little from day to day."""
+    rng = np.random.default_rng(5)
+    users, days = 4000, 6
+    kind, habit, fatigue = rng.integers(2, size=users), rng.random(users), rng.random(users)
+    action, visit, numbers = rng.integers(3, size=(days, users)), np.empty((days, users)), np.zeros((days, users, 4))
+    for day, given in enumerate(action):
+        numbers[day, :, 0], numbers[day, :, 2] = habit, fatigue
+        chance = 0.2 + 0.1 * kind + PULL * habit + GAIN[given] - TIRE * fatigue
+        visit[day] = rng.random(users) < chance
+        habit, fatigue = habit + PACE * (visit[day] - habit), fatigue + REST * (AIM[given] - fatigue)
+    data = transitions(
+        user=np.repeat(np.arange(users), days),
+        day=np.tile(np.arange(days), users),
+        state=np.repeat(kind, days),
+        action=action.T.ravel(),
+        outcome=np.stack([visit.T.ravel(), action.T.ravel()], axis=1),
+        num_states=2,
+        num_actions=3,
+        about=campaign(0.9),
+        split=np.repeat([LEARN, SELECT], [3600, 400]),
+        counted=False,
+    )
+    schema = replace(data.schema, numeric=(Numeric("habit", 0, 1), Numeric("fatigue", 0, 1)))
+    return replace(data, schema=schema, number_columns=numbers.transpose(1, 0, 2).reshape(-1, 4).astype(np.float32))
+
+
+def test_what_an_action_adds_on_later_days_is_told_where_it_moves_numbers_by_little() -> None:
+    """Actions 1 and 2 bring the same today. Their effects on later days are a hundredth, of opposite signs."""
+    data = habits()
+    columns = trees_usual.TrainingColumns.of(data, data.rows_of(LEARN), np.ones(2), 0)
+    assert [part.tolist() for part in columns.changing] == [[0, 2], []]
+    rows = data.rows_of(SELECT)
+    found = forward(learned(data), *data.features(rows))
+    assert found.outcome is not None
+    q, day = (part.reshape(len(rows), 3, -1)[..., 0] for part in (found.q, found.outcome))
+    later = q - (1 - 0.9) * day
+    habit = 0.1 * PULL / (1 - 0.9 * (1 - PACE * (1 - PULL)))  # V per unit: V = … + habit·h + fatigue·f
+    fatigue = -TIRE * (0.1 + 0.9 * PACE * habit) / (1 - 0.9 * (1 - REST))
+    truth = 0.9 * (habit * PACE * GAIN + fatigue * REST * AIM)
+    assert truth[1] > 0.009
+    assert truth[2] < -0.009
+    error = (later - later[:, :1]) - (truth - truth[0])
+    assert np.abs(error.mean(axis=0)).max() < 0.003
+    assert error.std(axis=0).max() < 0.0022  # 0.0047 where V and g are trees
 
 
 def test_of_a_large_log_all_rows_of_some_users_are_learned_from(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -205,6 +257,17 @@ def test_plain_arrays_say_what_boosting_says_with_sets_of_codes_and_ties() -> No
     np.testing.assert_allclose(estimate, found(table.x(slice(None))), atol=1e-5)
     rare = ensemble.sets[2]
     np.testing.assert_array_equal(rare[MOST_CODES + 1 :], np.broadcast_to(rare[UNKNOWN], rare[MOST_CODES + 1 :].shape))
+
+
+def test_no_tree_uses_the_columns_that_it_is_to_do_without() -> None:
+    rng = np.random.default_rng(0)
+    numbers, codes = rng.normal(size=(3000, 2)).astype(np.float32), rng.integers(5, size=(3000, 2)).astype(np.uint8)
+    target = (numbers.sum(axis=1) + codes.sum(axis=1))[:, None]
+    table, one = BinnedTable.of(numbers, codes, (5, 5), 0), np.ones((3000, 1))
+    rows = BoostingRows(np.arange(3000), target, one)
+    used = joined(boost(table, rows, rows, SMALL, without=[1, 2]).trees(2, (5, 5)), (5, 5), 2, 1)
+    assert set(used.column[used.column >= 0].tolist()) - {0} == set(range(2, 2 + used.sets[1].shape[1]))
+    assert not used.sets[0].shape[1]
 
 
 def test_boosting_stops_where_held_out_users_learn_nothing_and_each_target_keeps_its_own_rounds() -> None:

@@ -269,7 +269,7 @@ def _features(
     graph: Graph, network: NetworkArrays, num_codes_fields: int, num_numbers: int, suffix: str, name: str
 ) -> str:
     """The node `name` of the last hidden layers, side by side; names of all others end in `suffix`."""
-    if isinstance(network.body, Trees):
+    if isinstance(network.body, Trees) and not network.num_layered:
         return tree_features(graph, network.body, num_codes_fields, num_numbers, suffix, name)
     if isinstance(network.body, StateTable):
         return table_features(graph, network.body, suffix, name)
@@ -280,7 +280,7 @@ def _features(
         flat = np.array([0, num_codes_fields * network.embedding.shape[2]], np.int64)
         shape = graph.constant(f"flat{suffix}", flat)
     hidden = []
-    for e in range(network.head[0].shape[0]):
+    for e in range(network.num_layered):
         parts = []
         if num_codes_fields:
             table = graph.constant(f"embedding{suffix}_{e}", network.embedding[e])
@@ -292,6 +292,8 @@ def _features(
             layer = graph.dense(x, f"dense{suffix}_{e}_{depth}", weight[e], bias[e])
             x = graph.node("Relu", [layer], f"hidden{suffix}_{e}_{depth}")
         hidden.append(x)
+    if isinstance(network.body, Trees):
+        hidden.append(tree_features(graph, network.body, num_codes_fields, num_numbers, suffix, f"trees{suffix}"))
     return graph.node("Concat", hidden, name, axis=1)
 
 

@@ -14,9 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from outlay.bundles.decide import Bundle, Member
-from outlay.bundles.reference import head_values, hidden_layers, log_probabilities, respond
+from outlay.bundles.reference import log_probabilities, respond
 from outlay.bundles.write import BundleSpec, described
-from outlay.core.arrays import NetworkArrays, ResponseArrays
+from outlay.core.arrays import NetworkArrays, ResponseArrays, head_values, hidden_layers
 
 
 def in_memory(spec: BundleSpec) -> Bundle:

@@ -12,7 +12,15 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from outlay.core.arrays import Attention, Dense, Layer, NetworkArrays, Pairs, ResponseArrays
+from outlay.core.arrays import (
+    Attention,
+    Layer,
+    NetworkArrays,
+    Pairs,
+    ResponseArrays,
+    head_values,
+    layered_hidden,
+)
 
 
 class Outputs(NamedTuple):
@@ -41,27 +49,12 @@ def forward(network: NetworkArrays, codes: NDArray[np.int32], numbers: NDArray[n
         codes: `[N, F]`, F may be 0.
         numbers: `[N, n]`, n may be 0.
     """
+    hidden = layered_hidden(network, codes, numbers)
+    sizes = [np.abs(h) for h in hidden]
     if network.body is not None:
         sums = network.body.sums(codes, numbers)
-        return _heads(network, [sums.value], [sums.size])
-    hidden = hidden_layers(network, codes, numbers)
-    return _heads(network, hidden, [np.abs(h) for h in hidden])
-
-
-def hidden_layers(
-    network: NetworkArrays, codes: NDArray[np.int32], numbers: NDArray[np.float32]
-) -> list[NDArray[np.float64]]:
-    """Return the last hidden layer `[N, width]` of each of the E networks; arguments as of `forward`."""
-    if network.body is not None:
-        return [network.body.sums(codes, numbers).value]
-    rows, hidden = len(codes), []
-    for e in range(network.head[0].shape[0]):
-        embedded = network.embedding[e][codes + network.offsets] if codes.shape[1] else np.empty((rows, 0, 0))
-        x = np.concatenate([embedded.reshape(rows, -1), numbers], axis=1).astype(np.float64)
-        for weight, bias in network.layers:
-            x = np.maximum(x @ weight[e] + bias[e], 0)
-        hidden.append(x)
-    return hidden
+        hidden, sizes = [*hidden, sums.value], [*sizes, sums.size]
+    return _heads(network, hidden, sizes)
 
 
 def _heads(network: NetworkArrays, hidden: list[NDArray[np.float64]], sizes: list[NDArray[np.float64]]) -> Outputs:
@@ -85,13 +78,6 @@ def log_probabilities(logits: NDArray[np.float64]) -> NDArray[np.float64]:
     shifted = logits - logits.max(1, keepdims=True)
     result: NDArray[np.float64] = shifted - np.log(np.exp(shifted).sum(1, keepdims=True))
     return result
-
-
-def head_values(hidden: list[NDArray[np.float64]], head: Dense) -> NDArray[np.float64]:
-    """Return `[N, out]`, the mean over the networks of what a head makes of their last hidden layers `[N, width]`."""
-    weight, bias = head
-    mean: NDArray[np.float64] = np.mean([h @ weight[e] + bias[e] for e, h in enumerate(hidden)], axis=0)
-    return mean
 
 
 Doubles = NDArray[np.float64]

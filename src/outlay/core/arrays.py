@@ -58,7 +58,7 @@ class NetworkArrays:
         num_actions: K.
         outcome: immediate outcomes, out = K·(1+m), action-major, raw units; None where the oracle has no such head.
         num_policies: L.
-        body: what computes h where there are no layers (E = 1, and no embedding); None elsewhere.
+        body: what computes h of the last of the E networks, which has no layers and no embedding; None elsewhere.
     """
 
     embedding: NDArray[np.float32]
@@ -100,6 +100,11 @@ class NetworkArrays:
         return replace(self, head=(joined(0), joined(1)), num_policies=sum(each.num_policies for each in parts))
 
     @property
+    def num_layered(self) -> int:
+        """How many of the E networks have layers."""
+        return int(self.head[0].shape[0]) - (self.body is not None)
+
+    @property
     def num_features(self) -> int:
         """Width of the last hidden layer, over the pair: E · width."""
         return int(self.head[0].shape[0] * self.head[0].shape[1])
@@ -108,8 +113,8 @@ class NetworkArrays:
     def num_parameters(self) -> int:
         """Stored parameters."""
         dense = (*self.layers, self.head, *(part for part in (self.imitation, self.outcome) if part is not None))
-        first = self.embedding.size if self.body is None else self.body.num_parameters
-        return int(first + sum(w.size + b.size for w, b in dense))
+        first = 0 if self.body is None else self.body.num_parameters
+        return int(first + self.embedding.size + sum(w.size + b.size for w, b in dense))
 
 
 def preferring_network(
@@ -193,6 +198,71 @@ def lookup_network(
         return (flat - mean).astype(np.float32)[None], mean.astype(np.float32)[None]
 
     return body_network(table, head(q), head(outcome), sizes, actions, policies)
+
+
+def hidden_layers(
+    network: NetworkArrays, codes: NDArray[np.int32], numbers: NDArray[np.float32]
+) -> list[NDArray[np.float64]]:
+    """Return the last hidden layer `[N, width]` of each of the E networks, in double precision.
+
+    Args:
+        network: E networks.
+        codes: `[N, F]`, F may be 0.
+        numbers: `[N, n]`, n may be 0.
+    """
+    hidden = layered_hidden(network, codes, numbers)
+    return hidden if network.body is None else [*hidden, network.body.sums(codes, numbers).value]
+
+
+def layered_hidden(
+    network: NetworkArrays, codes: NDArray[np.int32], numbers: NDArray[np.float32]
+) -> list[NDArray[np.float64]]:
+    """The same of those that have layers."""
+    rows, hidden = len(codes), []
+    for e in range(network.num_layered):
+        embedded = network.embedding[e][codes + network.offsets] if codes.shape[1] else np.empty((rows, 0, 0))
+        x = np.concatenate([embedded.reshape(rows, -1), numbers], axis=1).astype(np.float64)
+        for weight, bias in network.layers:
+            x = np.maximum(x @ weight[e] + bias[e], 0)
+        hidden.append(x)
+    return hidden
+
+
+def head_values(hidden: list[NDArray[np.float64]], head: Dense) -> NDArray[np.float64]:
+    """Return `[N, out]`, the mean over the networks of what a head makes of their last hidden layers `[N, width]`."""
+    weight, bias = head
+    mean: NDArray[np.float64] = np.mean([h @ weight[e] + bias[e] for e, h in enumerate(hidden)], axis=0)
+    return mean
+
+
+def averaged(layered: NetworkArrays, bodied: NetworkArrays) -> NetworkArrays:
+    """The mean of networks with layers and of one with a body, as one: each of the two has half of the weight.
+
+    The last hidden layers are made equally wide by outputs of 0.
+    """
+    assert bodied.body is not None
+    count, width = layered.num_layered, max(layered.head[0].shape[1], bodied.head[0].shape[1])
+
+    def wide(part: NDArray[np.float32], axis: int) -> NDArray[np.float32]:
+        missing = [(0, width - part.shape[axis] if i == axis else 0) for i in range(part.ndim)]
+        return np.pad(part, missing)
+
+    def head(one: Dense, other: Dense) -> Dense:
+        shares = (count + 1) / (2 * count), (count + 1) / 2  # of E = count + 1 that are averaged
+        weights = [np.float32(share) * wide(part[0], 1) for share, part in zip(shares, (one, other), strict=True)]
+        biases = [np.float32(share) * part[1] for share, part in zip(shares, (one, other), strict=True)]
+        return np.concatenate(weights), np.concatenate(biases)
+
+    *first, (weight, bias) = layered.layers
+    both = layered.outcome, bodied.outcome
+    return replace(
+        layered,
+        layers=(*first, (wide(weight, 2), wide(bias, 1))),
+        head=head(layered.head, bodied.head),
+        imitation=None,
+        outcome=None if both[0] is None or both[1] is None else head(both[0], both[1]),
+        body=replace(bodied.body, num_outputs=width),
+    )
 
 
 def write_network(path: Path, network: NetworkArrays) -> None:

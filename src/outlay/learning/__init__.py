@@ -24,6 +24,7 @@ LEARNERS: Registry[Learner] = Registry(
     {
         "orthogonal": "outlay.learning.orthogonal",
         "trees": "outlay.learning.trees",
+        "averaged": "outlay.learning.averaged",
         **dict.fromkeys(CRITICS, "outlay.learning.critic_grid"),
         "tabular": "outlay.learning.tabular",
     }

@@ -13,7 +13,7 @@ trees are LightGBM's (Ke et al. 2017).
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -102,10 +102,6 @@ class BinnedTable:
         """Number of columns of numbers, n."""
         return int(self.numbers.shape[1])
 
-    def with_columns(self, more: NDArray[np.float32]) -> BinnedTable:
-        """Return the same rows with additional numbers `[N, k]` as the first columns."""
-        return BinnedTable.of(np.hstack([more, self.numbers]), self.codes, self.sizes, self.seed)
-
     def x(self, rows: NDArray[np.int64] | slice) -> NDArray[np.float32]:
         """Return the numbers and codes of rows, `[r, n+F]`, as boosters read them."""
         return np.hstack([self.numbers[rows], self.codes[rows]], dtype=np.float32)
@@ -170,7 +166,13 @@ class Boosted:
         return [(output, _node(tree["tree_structure"], num_numbers, sizes)) for output, tree in kept]
 
 
-def boost(table: BinnedTable, rows: BoostingRows, held_out: BoostingRows, settings: BoostingSettings) -> Boosted:
+def boost(
+    table: BinnedTable,
+    rows: BoostingRows,
+    held_out: BoostingRows,
+    settings: BoostingSettings,
+    without: Sequence[int] = (),
+) -> Boosted:
     """Fit coefficients on some rows of a table, with early stopping on others.
 
     Args:
@@ -178,11 +180,14 @@ def boost(table: BinnedTable, rows: BoostingRows, held_out: BoostingRows, settin
         rows: rows to learn from.
         held_out: rows for early stopping; if empty, `rows`.
         settings: settings of boosting.
+        without: columns that no tree may use: numbers first, then fields.
     """
     with optional():
         import lightgbm
 
     heads, d = rows.target.shape[1], rows.by.shape[1]
+    used = np.ones(table.num_numbers + len(table.sizes))
+    used[list(without)] = 0
     held_out = held_out if len(held_out.at) else rows
     start = constants(rows)
     booster = lightgbm.Booster(
@@ -199,6 +204,7 @@ def boost(table: BinnedTable, rows: BoostingRows, held_out: BoostingRows, settin
             "cat_smooth": 50.0,
             "min_data_per_group": 50,
             "max_bin": BINS,
+            "feature_contri": used.tolist(),  # what a split gains is multiplied by it, and must be above 0
         },
         table.binned.subset(rows.at.tolist()).construct(),
     )

@@ -7,13 +7,16 @@
     Q(s, a) = (1−γ) Q₀ + Q₁,   Q_p = β_p(s) + Σ_j τ_p,j(s) e_j(a)
 
 The equations are those of `learning/orthogonal.py`; each expectation is an ensemble of small trees
-(`learning/trees_usual.py`, `learning/boosting.py`). As there, effects on later days have less noisy targets:
+(`learning/trees_usual.py`, `learning/boosting.py`). As there, effects on later days have less noisy targets. The next
+row is a smooth function of the day's row, action a and outcomes x, and V is smooth, so least squares find their effect:
 
-    y₁  →  g + KEPT · (y₁ − g) − κ(s, a) (x − E[x | s, a])
+    g(s, a, x) = Σ_j α_j(s) ẽ_j + Σ_h (κ_h(s) + Σ_j δ_hj ẽ_j) (x_h − m₀,h)     α and κ linear in traits; y₁ − m₁ by it
+    y₁ − m₁  →  g(s, a, E[x | s, a]) + KEPT · (y₁ − m₁ − g(s, a, x))
 
-g(s, a, x) are trees with the action and the day's outcomes x as additional features, and κ is the change of g per unit
-of x. The mean of the last term is 0 for any κ. Since g may be biased for users who differ in x, a share of its residual
-is kept, and the size of all effects is estimated on select users from y₁ itself, less the noise of the day.
+Say a visit is worth 0.3 later, whatever led to it: then what a coupon adds later is mostly 0.3 for each visit that it
+adds today, and that is known far better than what coupons were followed by. Since g may be biased for users who differ
+in x, a share of its residual is kept, and the size of all effects is estimated on select users from y₁ itself, less
+what g says of the noise of the day, the mean of which is 0.
 
 Each split uses one raw field, so interactions of thresholds and fields with many codes need few rows.
 
@@ -23,10 +26,11 @@ Source: as for `learning/orthogonal.py`; trees in the R-learner, Nie and Wager (
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,12 +39,12 @@ from outlay.core.arrays import Dense, NetworkArrays, body_network, read_network,
 from outlay.core.bodies import Node, Trees, joined
 from outlay.core.progress import Progress
 from outlay.learning import checkpoint
-from outlay.learning.boosting import BinnedTable, Boosted, BoostingRows, BoostingSettings, boost, constants, slices
+from outlay.learning.boosting import Boosted, BoostingRows, BoostingSettings, boost, constants, slices
 from outlay.learning.checkpoint import TrainingKey
 from outlay.learning.held_out import EffectScore, choice_rows
 from outlay.learning.learner import BestResponses, Task, TrainingInputs
 from outlay.learning.multipliers import LOOK_ROWS, Answers, answered
-from outlay.learning.trees_usual import HELD_ROWS, TrainingColumns, usual
+from outlay.learning.trees_usual import HELD_ROWS, TrainingColumns, parts_of, usual
 from outlay.ops.action_basis import smooth_basis
 
 WITHOUT_LUCK = True
@@ -51,7 +55,7 @@ SHAPE = BoostingSettings(leaves=4, rate=0.2, prior=1000.0, rounds=40, patience=4
 LEVEL = BoostingSettings(leaves=16, rate=0.3, prior=20.0, rounds=24, patience=4)
 KEPT = 0.5  # share of the residual of g that effects still learn from
 RESIZE = (0.0, 4.0)  # range of the factor by which effects are rescaled
-LOW, HIGH = 0.1, 0.9  # quantiles of an outcome between which κ is measured
+RIDGE = 1e-3  # of g, as a share of the mean square of each of its columns
 CONSTANT = 1e-6  # a function of the action with a smaller remaining spread is dropped
 TINY = 1e-12
 
@@ -149,9 +153,9 @@ def fit(training: TreesTraining, report: Progress) -> tuple[NetworkArrays, Effec
     halves, own = [], []
     for half in range(2):
         report(0.05 + 0.25 * half, f"trees: baseline, half {half + 1} of 2")
-        predictions, left = usual(columns, half)
+        predictions, left, traits = usual(columns, half)
         halves.append(predictions)
-        own.append(left)
+        own.append((left, traits))
     day, policy, value, expected = (columns.crossed(parts) for parts in zip(*halves, strict=True))
     del halves
     report(0.55, "trees: effects on the day")
@@ -164,7 +168,7 @@ def fit(training: TreesTraining, report: Progress) -> tuple[NetworkArrays, Effec
     later = None
     if training.discount > 0 and columns.known[columns.held].any() and columns.known[columns.learn].any():
         report(0.65, "trees: model of the days that follow")
-        aim, plain = _without_luck(training, columns, own, value - expected, today - changed)
+        aim, plain = _without_luck(columns, own, value - expected, moved, today, changed)
         del own, expected, today, changed
         report(0.75, "trees: effects on the days that follow")
         later, _ = _effects(columns, functions, aim, plain, moved, columns.known)
@@ -232,44 +236,49 @@ def _effects(
 
 
 def _without_luck(
-    training: TreesTraining, columns: TrainingColumns, own: list[Vector], plain: Vector, luck: Vector
+    columns: TrainingColumns,
+    own: Sequence[tuple[Vector, NDArray[Any]]],
+    plain: Vector,
+    moved: Vector,
+    today: Vector,
+    changed: Vector,
 ) -> tuple[Vector, Vector]:
     """Return `[N, H]` y₁ − m₁ less the noise of the day: partly replaced by g, and without g.
 
     Args:
-        training: the data and settings.
         columns: the rows.
-        own: y₁ − m₁ by each half of the users, for its own rows and held-out rows.
+        own: by each half of the users, y₁ − m₁ and the traits of all rows, `[N, H]` and `[N, C]`.
         plain: y₁ − m₁ by the other half.
-        luck: `[N, X]` noise of the day.
+        moved: `[N, d]` ẽ.
+        today: `[N, X]` x − m₀.
+        changed: `[N, X]` what of it is the effect of the action.
     """
-    amount = training.data.actions[columns.action][:, None]
-    x = columns.outcome[:, training.learned]
-    table = columns.table.with_columns(np.hstack([amount, x]).astype(np.float32))
-    ends = np.quantile(x[columns.learn], [LOW, HIGH], axis=0)
-    ends = np.where(ends[1] > ends[0], ends, [x.min(axis=0), x.max(axis=0)])
-    model, worth = [], []
-    for half, left in enumerate(own):
-        parts = (rows[columns.known[rows]] for rows in (columns.of_half(half), columns.held))
-        rows, held = (BoostingRows(at, left[at], np.ones((len(at), 1))) for at in parts)
-        g, others = boost(table, rows, held, LEVEL), columns.others(half)
-        model.append(g.predict(table, others)[:, :, 0])
-        worth.append(np.stack([_worth(g, table, others, 1 + i, ends[:, i]) for i in range(x.shape[1])], axis=2))
-    by_model, kappa = columns.crossed(model), columns.crossed(worth)  # [N, H], [N, H, X]
-    less = np.einsum("nhx,nx->nh", kappa, luck)
-    return by_model + KEPT * (plain - by_model) - less, plain - less
 
+    def terms(at: Ints, traits: NDArray[Any], x: Vector) -> Vector:
+        """`[n, (d + X) C + X d]` what g is linear in, where the day's outcomes are x."""
+        e = moved[at]
+        return np.hstack(
+            [*(part[:, None] * traits[at] for part in (*e.T, *x[at].T)), *(part[:, None] * e for part in x[at].T)]
+        )
 
-def _worth(model: Boosted, table: BinnedTable, rows: Ints, column: int, ends: Vector) -> Vector:
-    """Return `[n, H]` the model's change per unit of one column, between two of its values, for rows of the table."""
-    worth = np.zeros((len(rows), len(model.rounds)))
-    if ends[1] <= ends[0]:
-        return worth
-    for part in slices(len(rows)):
-        low, high = table.x(rows[part]), table.x(rows[part])
-        low[:, column], high[:, column] = ends
-        worth[part] = (model(high) - model(low))[:, :, 0] / (ends[1] - ends[0])
-    return worth
+    models = []
+    for half, (left, traits) in enumerate(own):
+        rows, others = columns.of_half(half), columns.others(half)
+        rows = rows[columns.known[rows] & columns.chosen[rows]]
+        width = terms(rows[:0], traits, today).shape[1]
+        square, right = np.zeros((width, width)), np.zeros((width, left.shape[1]))
+        for part in parts_of(rows, width):
+            here = terms(part, traits, today)
+            square += here.T @ here
+            right += here.T @ left[part]
+        weights = np.linalg.solve(square + np.diag(RIDGE * np.diag(square) + TINY), right)
+        said = [
+            np.stack([terms(part, traits, x) @ weights for x in (today, changed)], axis=1)
+            for part in parts_of(others, width)
+        ]
+        models.append(np.concatenate(said))
+    g, expected = np.moveaxis(columns.crossed(models), 1, 0)  # [N, H] of the day as it was, and as it was to be
+    return expected + KEPT * (plain - g), plain - (g - expected)
 
 
 def _network(

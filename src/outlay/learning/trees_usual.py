@@ -2,20 +2,25 @@
 
     m₀(s) = E[x | s]                         trees; like all but V, on rows in which there was a choice
     b(a|s)                                   trees, on propensities where the log has them, on actions elsewhere
-    V(s) = φ(s)ᵀ w                           φ: 1, numbers, codes of small fields, m₀(s), E[γ^Δ m₀(s') | s]
-    m₁(s) = E[γ^Δ V(s') | s]                 trees
+    V(s) = φ(s)ᵀ w                           φ: 1, z, u, u², u·z, and the codes of small fields that change
+    m₁(s) = E[γ^Δ V(s') | s]                 φ(s)ᵀ v, and trees for what that leaves
 
-w solves Σ φ (φ − γ^Δ φ')ᵀ w = (1−γ) Σ φ x. m₀ and its expectation one day later span most of V, and contain
-interactions that a linear V would miss. Everything is learned on one half of the users and applied to the other.
+z are the numbers that change from a user's row to the next, like a habit or the days since a visit, and
+u(k) = E[x | k] are trees on what is left of the state, k, like the city: who the user is. 1, z and u are its traits.
 
-Source: Bradtke and Barto (1996) for V; its features, Parr et al. (2007), "Analyzing feature generation for
-value-function approximation".
+w solves Σ φ (φ − γ^Δ φ')ᵀ w = (1−γ) Σ φ x. An action changes V(s') only through what changes, and by little: a habit
+moves by a few per cent. So V is smooth in z, and so is its mean m₁. Trees on z would be flat between two thresholds and
+jump at them, and such jumps are several times as large as the effects (docs/what-did-not-help.md). Everything is
+learned on one half of the users and applied to the other.
+
+Source: Bradtke and Barto (1996) for V; its features: ours.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -32,6 +37,7 @@ HELD_ROWS = 20_000  # most rows of select users used for early stopping
 FEW_CODES, MOST_CODES = 30, 1_500  # fields with more codes have no columns in V; most codes of all that have
 CELLS = 1 << 22  # rows times columns of V that are in memory at a time
 RIDGE = 1e-4  # as a share of the mean square of a column
+CHANGES = 1e-3  # share of rows after which a field has another value, above which it is one that changes
 LEAST = 0.01  # minimum probability of an allowed action
 
 Ints = NDArray[np.int64]
@@ -129,6 +135,22 @@ class TrainingColumns:
             discount=discount,
         )
 
+    @cached_property
+    def changing(self) -> tuple[Ints, Ints]:
+        """The numbers that change from a row to the next, and the small fields that do, for which V has columns."""
+        rows, sizes = self.learn[self.gamma[self.learn] > 0], np.array(self.table.sizes, np.int64)
+        smallest = np.argsort(sizes, kind="stable")
+        small = np.zeros(len(sizes), np.bool_)
+        small[smallest] = (np.cumsum(sizes[smallest]) <= MOST_CODES) & (sizes[smallest] <= FEW_CODES)
+
+        def change(columns: NDArray[Any]) -> NDArray[np.bool_]:
+            share: Vector = (columns[rows] != columns[self.after[rows]]).mean(axis=0)
+            return share > CHANGES
+
+        if not len(rows):
+            return np.arange(0), np.arange(0)
+        return np.flatnonzero(change(self.table.numbers)), np.flatnonzero(change(self.table.codes) & small)
+
     def of_half(self, half: int) -> Ints:
         """Return the rows to learn from of one half of the users."""
         mine: Ints = self.learn[self.half[self.learn] == half]
@@ -153,10 +175,10 @@ class TrainingColumns:
         whole[self.held] = held
         return whole
 
-    def fit(self, at: Ints, target: Vector, settings: BoostingSettings = USUAL) -> Boosted:
-        """Regress a target `[N, H]` on the state, in the rows `at`."""
+    def fit(self, at: Ints, target: Vector, settings: BoostingSettings = USUAL, without: Sequence[int] = ()) -> Boosted:
+        """Regress a target `[N, H]` on the state `without` some columns, in the rows `at`."""
         rows, held = (BoostingRows(part, target[part], np.ones((len(part), 1))) for part in (at, self.held))
-        return boost(self.table, rows, held, settings)
+        return boost(self.table, rows, held, settings, without)
 
 
 def _of_fewer_users(data: Transitions, rows: Ints) -> Ints:
@@ -167,11 +189,11 @@ def _of_fewer_users(data: Transitions, rows: Ints) -> Ints:
     return rows[np.isin(owner, users[places.round().astype(np.int64)])]
 
 
-def usual(columns: TrainingColumns, half: int) -> tuple[Usual, Vector]:
+def usual(columns: TrainingColumns, half: int) -> tuple[Usual, Vector, NDArray[Any]]:
     """Fit the baseline on one half of the users.
 
     Returns:
-        Its predictions for the other half and for held-out rows; and y₁ − m₁ for all rows, `[N, H]`.
+        Its predictions for the other half and for held-out rows; and for all rows y₁ − m₁ `[N, H]` and traits `[N, C]`.
     """
     mine, others, every = columns.of_half(half), columns.others(half), np.arange(len(columns.table))
     choice = mine[columns.chosen[mine]] if columns.chosen[mine].any() else mine
@@ -180,13 +202,14 @@ def usual(columns: TrainingColumns, half: int) -> tuple[Usual, Vector]:
     known = mine[columns.known[mine]]
     if columns.discount == 0 or not len(known):
         nothing = np.zeros_like(day)
-        return Usual(day[others], policy, nothing[others], nothing[others]), nothing
-    next_day = columns.gamma[:, None] * day[columns.after]
-    predicted = columns.fit(known, next_day).predict(columns.table, every)[:, :, 0]
-    value = columns.gamma[:, None] * _solved(columns, known, np.hstack([day, predicted]))[columns.after]
+        return Usual(day[others], policy, nothing[others], nothing[others]), nothing, nothing
+    traits = _traits(columns, known)
+    value = _solved(columns, known, traits, (1 - columns.discount) * columns.outcome, columns.gamma)
+    value = columns.gamma[:, None] * value[columns.after]
     judged = choice[columns.known[choice]] if columns.known[choice].any() else known
-    later = columns.fit(judged, value).predict(columns.table, every)[:, :, 0]
-    return Usual(day[others], policy, value[others], later[others]), value - later
+    later = _solved(columns, judged, traits, value, np.zeros(len(every)))
+    later += columns.fit(judged, value - later).predict(columns.table, every)[:, :, 0]
+    return Usual(day[others], policy, value[others], later[others]), value - later, traits
 
 
 def _policy(columns: TrainingColumns, rows: Ints, others: Ints) -> Vector:
@@ -203,30 +226,51 @@ def _policy(columns: TrainingColumns, rows: Ints, others: Ints) -> Vector:
     return whole
 
 
-def _solved(columns: TrainingColumns, rows: Ints, predicted: Vector) -> Vector:
-    """Solve for V `[N, H]` of the log's policy; `predicted [N, k]` are some of its features."""
-    table = columns.table
-    smallest = np.argsort(table.sizes, kind="stable")
-    bounded = np.sort(smallest[np.cumsum(np.sort(table.sizes)) <= MOST_CODES])
-    coded = [f for f in bounded.tolist() if table.sizes[f] <= FEW_CODES]
+def _traits(columns: TrainingColumns, rows: Ints) -> NDArray[np.float32]:
+    """Return `[N, 1 + numbers + H]` 1, z and u, which is learned in `rows` and is 0 in their mean."""
+    table, (numbers, fields) = columns.table, columns.changing
+    who = columns.fit(rows, columns.outcome, without=[*numbers, *(table.num_numbers + fields)])
+    user = who.predict(table, np.arange(len(table)))[:, :, 0]
+    user -= user[rows].mean(axis=0)
+    return np.hstack([np.ones((len(table), 1)), table.numbers[:, numbers], user], dtype=np.float32)
+
+
+def _solved(columns: TrainingColumns, rows: Ints, traits: NDArray[Any], target: Vector, gamma: Vector) -> Vector:
+    """Return `[N, H]` φᵀw, where Σ φ (φ − γ φ')ᵀ w = Σ φ y in `rows`: least squares where all γ are 0.
+
+    Args:
+        columns: the rows.
+        rows: `[n]` those to learn from.
+        traits: `[N, C]`.
+        target: `[N, H]` y.
+        gamma: `[N]` γ.
+    """
+    table, fields, heads = columns.table, columns.changing[1], target.shape[1]
 
     def features(at: Ints) -> Vector:
-        parts: list[NDArray[Any]] = [np.ones((len(at), 1)), predicted[at], table.numbers[at]]
-        parts += [np.eye(table.sizes[f])[table.codes[at, f]] for f in coded]
-        return np.hstack(parts).astype(np.float64)
+        own = traits[at].astype(np.float64)
+        u = own[:, -heads:]
+        parts = [own, *(u[:, [h]] * own[:, 1:-heads] for h in range(heads)), u**2]
+        parts += [np.eye(table.sizes[f])[table.codes[at, f]] for f in fields]
+        return np.hstack(parts)
 
-    count, heads = len(features(rows[:1])[0]), columns.outcome.shape[1]
-    parts = np.array_split(rows, -(-len(rows) * count // CELLS))
+    count = len(features(rows[:1])[0])
+    parts = parts_of(rows, count)
     mean = sum(features(part).sum(axis=0) for part in parts) / len(rows)
     mean[0] = 0.0
     matrix, right, squares = np.zeros((count, count)), np.zeros((count, heads)), 0.0
     for part in parts:
         here, after = (features(at) - mean for at in (part, columns.after[part]))
-        matrix += here.T @ (here - columns.gamma[part, None] * after)
-        right += here.T @ columns.outcome[part]
+        matrix += here.T @ (here - gamma[part, None] * after)
+        right += here.T @ target[part]
         squares += float(np.square(here).sum())
     penalty = RIDGE * squares / count * np.append(0.0, np.ones(count - 1))
-    weights = np.linalg.solve(matrix + np.diag(penalty), (1 - columns.discount) * right)
-    every = np.array_split(np.arange(len(predicted)), -(-len(predicted) * count // CELLS))
+    weights = np.linalg.solve(matrix + np.diag(penalty), right)
+    every = parts_of(np.arange(len(table)), count)
     value: Vector = np.concatenate([(features(part) - mean) @ weights for part in every])
     return value
+
+
+def parts_of(rows: Ints, count: int) -> list[Ints]:
+    """Split rows so that so many columns of a part are in memory at a time."""
+    return np.array_split(rows, max(1, -(-len(rows) * count // CELLS)))
