@@ -143,7 +143,7 @@ def learned(data: Transitions, learner: str, seed: int) -> NetworkArrays:
     bound = scaled * coords.reward_scale / coords.scale
     settings = (data, campaign.train, coords, bound, campaign.money, rows, seed)
     if learner == "trees":
-        return trees.fit(trees.TreesTraining(*settings), silent)[0]
+        return trees.fit(trees.TreesTraining(*settings), silent)
     training = orthogonal.Orthogonal(*settings)
     *_, progress = training.blocks(training.begin())
     return answers(training, progress).network

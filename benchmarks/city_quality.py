@@ -34,8 +34,8 @@ from numpy.typing import NDArray
 import outlay
 from myopic import one_day_city
 from outlay.bundles.decide import Bundle
-from outlay.choosing.candidates import MeasuredPolicy, RunContext, constant_actions
-from outlay.choosing.choose import TOGETHER, SolvedMixture, with_constants
+from outlay.choosing.candidates import MeasuredPolicy, RunContext, constant_actions, with_objectives
+from outlay.choosing.choose import SolvedMixture
 from outlay.core.transitions import Transitions
 from outlay.estimators.frontier import Points
 from outlay.ops.mixture_lp import solve_mixture, value_at
@@ -80,13 +80,8 @@ def act(bundle: Bundle, member: int) -> Callable[[Any], NDArray[Any]]:
 def of_mixtures(learned: Learned, curve: CityCurve, values: PolicyValues, budgets: Vector) -> list[Any]:
     """Captured share and spend of every budget's mixture, chosen by what was measured; constants as in `train`."""
     chosen, context = learned.chosen, learned.context
-    taken = chosen.learner_results[0].learner if chosen.learner_results else TOGETHER
-    own = [
-        kept
-        for kept in chosen.measured
-        if kept.withheld is None and kept.policy.number is not None and taken in (TOGETHER, kept.policy.learner)
-    ]
-    constants = constant_actions(context, chosen.measure)
+    own = [kept for kept in chosen.measured if kept.withheld is None and kept.policy.number is not None]
+    constants = with_objectives(constant_actions(context, chosen.measure), context)
     policies = {id(kept): act(chosen.measure.served, i) for i, kept in enumerate(chosen.measured)}
     policies |= {id(kept): always(action) for action, kept in enumerate(constants)}
     true: dict[int, Vector] = {}
@@ -99,8 +94,7 @@ def of_mixtures(learned: Learned, curve: CityCurve, values: PolicyValues, budget
 
     judged = []
     for budget in budgets:
-        found, wider = (mixture(pool, context, budget) for pool in (own, own + constants))
-        served = with_constants(found, wider, context)
+        served = mixture(own + constants, context, budget)
         if served is None:
             judged.append((np.nan, np.nan))
             continue

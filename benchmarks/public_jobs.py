@@ -70,15 +70,9 @@ def job(campaign: Path, run: Path, *, seed: int, options: Sequence[str] = ()) ->
         ]
         if all(m["fitted"] for m in members)
         else None,
-        "learners": manifest.get("weights_by_learner"),
+        "to_constants": sum(m["weight"] for m in members if m["number"] is None),
         "folds": manifest.get("folds"),
         "train_s": train_s,
         "evaluate_s": evaluate_s,
         "peak_gb": max(train_gb, evaluate_gb),
     }
-
-
-def learners(found: dict[str, Any]) -> str:
-    """Which learners serve which share of users, in words."""
-    shares = found["learners"] or {}
-    return ", ".join(f"{name} {share:.0%}" for name, share in shares.items() if share > 0) or "–"

@@ -40,7 +40,7 @@ from city_peers import Learners
 from hidden_worlds import drawn_members
 from outlay.bundles.read import load_bundle
 from peers_environment import peer_python
-from public_jobs import job, learners
+from public_jobs import job
 from results import head, keep
 
 Mailed = NDArray[np.bool_]
@@ -202,13 +202,13 @@ def main() -> None:
             print(row(f"LightGBM {kind}-learner, as many mails", [r["equal"][kind] for r in these], "–", f"{took:.0f}"))
             print(row(f"LightGBM {kind}-learner", [these[0]["at_budget"][kind]], f"{budget:g}", f"{took:.0f}"))
     print()
-    print(head("budget", "seed", "unspent", "told, $ per user", "certified", "verdict", "served by"))
+    print(head("budget", "seed", "unspent", "told, $ per user", "certified", "verdict", "constants"))
     for r in runs:
         value, low, high = r["told"]["reward"]
         told = f"{value:.3f} ({low:.3f} to {high:.3f})"
         print(
             f"| {r['budget']:g} | {r['seed']} | {1 - r['spend'] / r['budget']:.1%} | {told} | "
-            f"{'yes' if r['certified'] else 'no'} | {r['verdict']} | {learners(r)} |"
+            f"{'yes' if r['certified'] else 'no'} | {r['verdict']} | {r['to_constants']:.0%} |"
         )
 
 

@@ -1,4 +1,4 @@
-"""What mixtures are chosen by: rewards of one critic's policies, less the luck of measuring them."""
+"""What mixtures are chosen by: measured objectives, less the luck of measuring them."""
 
 from __future__ import annotations
 
@@ -10,75 +10,78 @@ from outlay.choosing.candidates import shrunk
 from outlay.ops.mixture_lp import solve_mixture
 
 COST = np.linspace(0, 1, 21)
-TRUE = 0.4 + 0.1 * np.sqrt(COST)  # concave: every policy is the best of its cost
-SAID = 0.2 + 0.2 * np.sqrt(COST)  # the shape is right, the size is not
-USERS, NOISE = 2000, 0.5
+ALONE = 0.4 + 0.1 * np.sqrt(COST)  # what a policy brings with the log's days before it
+USERS = 2000
+
+Floats = NDArray[np.float64]
 
 
-def measured(rng: np.random.Generator) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def measured(rng: np.random.Generator, true: Floats, noise: float) -> tuple[Floats, Floats]:
     """Means over users who differ, and the influence of each."""
-    each = TRUE + NOISE * rng.standard_normal((USERS, len(TRUE)))
+    each = true + noise * rng.standard_normal((USERS, len(true)))
     return each.mean(axis=0), each - each.mean(axis=0)
 
 
-def lost(aim: NDArray[np.float64], budget: float) -> float:
-    """What the mixture chosen by `aim` falls short of the best one."""
-    found = solve_mixture(np.column_stack([aim, COST]), np.array([budget]), np.ones(1))
-    return float(np.interp(budget, COST, TRUE) - found.weights @ TRUE)
-
-
-def test_a_mixture_of_policies_in_line_loses_little_where_one_of_lucky_policies_loses_much() -> None:
-    rng = np.random.default_rng(1)
-    by_luck, by_line = [], []
-    for _ in range(40):
-        values, influence = measured(rng)
-        told, _ = shrunk(SAID, values, influence)
-        by_luck.append(lost(values, 0.5))
-        by_line.append(lost(told, 0.5))
-    assert np.mean(by_luck) > 0.0015
-    assert np.mean(by_line) < 0.2 * np.mean(by_luck)
-
-
-def test_the_line_s_errors_are_those_of_its_influences() -> None:
-    rng = np.random.default_rng(2)
-    values, errors = [], []
-    for _ in range(200):
-        value, influence = shrunk(SAID, *measured(rng))
-        values.append(value[-1])
-        errors.append(influence[:, -1].std() / np.sqrt(USERS))
-    assert np.std(values) == pytest.approx(np.mean(errors), rel=0.15)
-    assert np.mean(values) == pytest.approx(TRUE[-1], abs=4 * np.std(values) / np.sqrt(200))
-    assert np.mean(errors) < 0.5 * NOISE / np.sqrt(USERS)
+def lost(aim: Floats, true: Floats) -> float:
+    """What the mixture chosen by `aim` for half of the cost falls short of the best one."""
+    points = np.array([0.5]), np.ones(1)
+    best, found = (solve_mixture(np.column_stack([by, COST]), *points).weights for by in (true, aim))
+    return float((best - found) @ true)
 
 
 @pytest.mark.parametrize(
-    "said",
-    [-SAID, np.full(len(COST), 0.3), np.where(COST > 0.5, 1.0, 0.0) * SAID],
-    ids=["falling", "all alike", "off the line"],
+    "together",
+    [0 * COST, 0 * COST + 0.1, -0.3 * COST, 0.3 * COST],
+    ids=["nothing", "the same for all", "offers tire", "habits add up"],
 )
-def test_without_a_rising_line_that_fits_it_is_what_was_measured(said: NDArray[np.float64]) -> None:
-    values, influence = measured(np.random.default_rng(3))
-    influence = influence / 10  # of a log a hundred times as large
-    values = TRUE + (values - TRUE) / 10
-    told = shrunk(said, values, influence)
-    assert told[0] is values
-    assert told[1] is influence
+def test_a_choice_loses_little_by_noise_and_little_by_what_days_in_a_row_do(together: Floats) -> None:
+    """In three worlds of four one of the two estimates alone chooses badly; the shrunk one never does."""
+    rng, true = np.random.default_rng(1), ALONE + together
+    by_luck, by_steady, by_shrunk = list[float](), list[float](), list[float]()
+    for _ in range(40):
+        steady, free = measured(rng, ALONE, 0.02), measured(rng, true, 0.5)
+        by_steady.append(lost(steady[0], true))
+        by_luck.append(lost(free[0], true))
+        by_shrunk.append(lost(shrunk(*steady, *free)[0], true))
+    assert np.mean(by_shrunk) < max(0.003, 0.7 * max(sum(by_luck), sum(by_steady)) / 40)
+    assert np.mean(by_shrunk) < 1.2 * np.mean(by_luck)
 
 
-def test_a_slope_that_the_log_cannot_tell_is_what_the_critic_says() -> None:
+def test_without_noise_it_is_what_was_measured() -> None:
+    rng, true = np.random.default_rng(2), ALONE - 0.3 * COST
+    steady, free = measured(rng, ALONE, 1e-4), measured(rng, true, 1e-4)
+    value, influence = shrunk(*steady, *free)
+    np.testing.assert_allclose(value, true, atol=1e-4)
+    np.testing.assert_allclose(influence, free[1], atol=1e-4)
+
+
+def test_differences_that_are_noise_are_left_out_and_so_are_their_influences() -> None:
+    rng = np.random.default_rng(3)
+    steady, free = measured(rng, ALONE, 0.02), measured(rng, ALONE, 20.0)
+    value, influence = shrunk(*steady, *free)
+    error = 20.0 / np.sqrt(USERS)
+    assert np.abs(value - steady[0]).max() < 1.5 * error
+    assert influence.std() < 0.7 * free[1].std()
+
+
+def test_one_policy_is_a_family_of_its_own() -> None:
+    rng = np.random.default_rng(4)
+    steady, free = measured(rng, ALONE[:1], 0.02), measured(rng, ALONE[:1] - 0.2, 0.02)
+    assert shrunk(*steady, *free)[0] == pytest.approx(free[0], abs=1e-4)
+
+
+def test_a_slope_that_the_log_cannot_tell_is_held_to_one() -> None:
     """A small log in which more spending happened to go with less reward: b̂ is −2 give or take 2, its prior 1 ± 1."""
     said = 0.4 + 0.1 * COST
-    rng = np.random.default_rng(5)
-    user = rng.standard_normal((USERS, 1))
+    user = np.random.default_rng(5).standard_normal((USERS, 1))
     user = (user - user.mean()) / user.std()
-    influence = (
-        2.0 * np.sqrt(USERS - 1) * user * (said - said.mean())
-    )  # the slope's error is 2, and nothing else is noise
-    values, carried = shrunk(said, 0.5 - 2.0 * (said - said.mean()), influence)
-    assert np.diff(values)[0] == pytest.approx(np.diff(said)[0] * (0.2 * -2.0 + 0.8 * 1.0))
-    assert carried == pytest.approx(influence)  # as uncertain as what was measured
-
-
-def test_a_few_policies_make_no_line() -> None:
-    values, influence = measured(np.random.default_rng(4))
-    assert shrunk(SAID[:4], values[:4], influence[:, :4])[0] == pytest.approx(values[:4], rel=0, abs=0)
+    influence = 2.0 * np.sqrt(USERS - 1) * user * (said - said.mean())  # the slope's error is 2; nothing else is noise
+    free = 0.5 - 2.0 * (said - said.mean())
+    value, carried = shrunk(said, 0 * influence, free, influence)
+    held = 0.2 * -2.0 + 0.8 * 1.0
+    off = (free - free.mean()) - held * (said - said.mean())
+    noise = ((0.8 * 2.0) ** 2 * ((said - said.mean()) ** 2)).sum()  # of what is off the line that is held
+    own = 1 - noise / (off @ off)
+    assert np.diff(value)[0] == pytest.approx(np.diff(said)[0] * (held + own * (-2.0 - held)))
+    assert value.mean() == pytest.approx(0.5)
+    assert np.isfinite(carried).all()

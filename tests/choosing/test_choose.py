@@ -24,7 +24,6 @@ from outlay.choosing.choose import (
     best,
     choose,
     margin_of_constants,
-    with_constants,
 )
 from outlay.choosing.measure import Measure
 from outlay.choosing.run import Run
@@ -261,34 +260,6 @@ def test_one_policy_alone_is_the_best_that_keeps_the_limits(log: Path, tmp_path:
     assert kept.coordinates[1] < 2.2 < found.measured[2].coordinates[1]
 
 
-@pytest.mark.parametrize(
-    ("learned", "counted", "ahead", "taken"),
-    [
-        (True, False, 1.5, False),
-        (True, False, 2.5, True),
-        (False, False, 1.5, True),
-        (True, True, 1.5, True),
-        (False, False, 0.5, False),
-    ],
-)
-def test_constant_actions_need_a_larger_lead_over_policies_whose_luck_was_taken_out(
-    learned: bool, counted: bool, ahead: float, taken: bool
-) -> None:
-    """`ahead` is in standard errors of the difference."""
-    luck = np.random.default_rng(0).normal(size=400)
-
-    def of(aim: float, influence: NDArray[np.float64]) -> SolvedMixture:
-        policy: Any = SimpleNamespace(learned=np.zeros(2) if learned else None)
-        kept: Any = SimpleNamespace(policy=policy, objective=aim, objective_influence=influence)
-        return SolvedMixture([kept], np.ones(1), np.zeros((1, 1)))
-
-    found, wider = of(1.0, np.zeros(400)), of(1.0 + ahead * float(std_error(luck)), luck)
-    context: Any = SimpleNamespace(counted=counted)
-    assert with_constants(found, wider, context) is (wider if taken else found)
-    assert with_constants(None, wider, context) is wider
-    assert with_constants(found, None, context) is found
-
-
 @pytest.mark.parametrize(("lead", "served"), [(0.03, 1), (0.1, 2)])
 def test_a_mixture_needs_a_lead_over_the_best_single_policy_that_leaves_its_room(
     lead: float, served: int, monkeypatch: pytest.MonkeyPatch
@@ -303,7 +274,7 @@ def test_a_mixture_needs_a_lead_over_the_best_single_policy_that_leaves_its_room
     context: Any = SimpleNamespace(campaign=campaign(0.8), limits=np.ones(1), scale=np.ones(1))
     assert context.campaign.budgets[0].limit == 1.0
     mixture = SolvedMixture(pool, np.array([0.0, 0.5, 0.5]), np.full((3, 1), 0.05))
-    found = _one_first(pool, mixture, context)
+    found = _one_first(mixture, context)
     assert np.count_nonzero(found.weights) == served
     assert found.weights[1] == (1.0 if served == 1 else 0.5)
 

@@ -100,7 +100,7 @@ def test_what_a_fold_serves_does_not_depend_on_the_users_who_certify_it(
         folder = tmp_path / name
         task = task_of(data, about, (oracle,), 0, folder / "checkpoints", resume=False)
         found = _learn_fold(data, task, oracle, folder, silent)
-        (answers,) = found.answers
+        answers = found.answers
         network = answers.network
         chosen = [found.chosen.weights, found.chosen.margin, *[kept.coordinates for kept in found.chosen.measured]]
         body = network.layers[0] if network.body is None else network.body.parts().values()

@@ -171,7 +171,6 @@ def test_several_limits_on_rich_states_are_spent_but_for_their_margins(
     assert binding.any()
     assert (spent + chosen.margin)[binding] == pytest.approx(np.array([4.5, 3.0])[binding], rel=2e-3)
     assert (spent + chosen.margin <= np.array([4.5, 3.0]) * (1 + 2e-3)).all()
-    assert gap.added >= 1
     assert (
         gap.objective <= chosen.weights @ [kept.objective for kept in chosen.members] + 1e-6
     )  # constants may take part

@@ -1,4 +1,4 @@
-"""Learners that are pooled: side by side, a failure of one stops the others; which is taken, and what is said of it."""
+"""Learners that are pooled: side by side, a failure of one stops the others; whose policies are served."""
 
 from __future__ import annotations
 
@@ -15,17 +15,14 @@ import outlay
 from outlay.bundles.pool import Pool
 from outlay.bundles.read import load_bundle
 from outlay.bundles.reference import forward
-from outlay.choosing import choose
-from outlay.choosing.choose import TOGETHER, LearnerResult, SolvedMixture, _learner_results, _preferred
 from outlay.choosing.run import Run
 from outlay.choosing.stored import StoredFrontier
 from outlay.core.bodies import Trees
 from outlay.core.errors import CampaignError, OutlayError
 from outlay.core.progress import silent
 from outlay.training import pool
-from outlay.training.pool import Effects, learn_all, won
+from outlay.training.pool import learn_all
 from patience import PATIENCE
-from telling import missing
 
 SMALL = "folds = 1\nshares = [0.6, 0.2, 0.2]\nlayers = [16]\nembedding = 2\nbatch = 256\nepochs = 1.0\n"
 
@@ -45,68 +42,14 @@ def pooled(city: Path, tmp_path_factory: pytest.TempPathFactory) -> Run:
     return outlay.train(city, tmp_path_factory.mktemp("pooled") / "run", seed=1)
 
 
-def mixture(aim: float, influence: Any) -> SolvedMixture:
-    kept: Any = SimpleNamespace(objective=aim, objective_influence=np.asarray(influence, np.float64))
-    return SolvedMixture([kept], np.ones(1), np.zeros((1, 1)))
-
-
-def test_another_learner_is_taken_only_where_it_is_better_by_more_than_noise() -> None:
-    """The standard error of a difference of ±1 by turns is 0.1, with 100 users."""
-    turns = np.resize([1.0, -1.0], 100)
-    own = {"first": mixture(1.0, 0 * turns), "second": mixture(1.09, turns), TOGETHER: mixture(1.05, 0 * turns)}
-    assert _preferred({name: own[name] for name in ("first", "second")}) is own["first"]
-    assert _preferred(own) is own[TOGETHER]  # without noise, less is enough
-    found = _learner_results(own, own[TOGETHER])
-    assert [each.learner for each in found] == [TOGETHER, "second", "first"]
-    assert [each.behind for each in found] == pytest.approx([0, -0.04, 0.05])
-    assert found[1].std_error == pytest.approx(0.1, rel=0.02)
-    assert _learner_results({"first": own["first"]}, own["first"]) == ()
-    assert _preferred({}) is None
-
-
-def test_learners_that_effects_do_not_tell_apart_are_all_in_the_pool() -> None:
-    """The mixture of all of them comes first then, and the words say on which figures it was taken."""
-    kept = [SimpleNamespace(policy=SimpleNamespace(learner=name)) for name in ("trees", "orthogonal")]
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(choose, "best", lambda pool, *_: [each.policy.learner for each in pool])
-        for together, first in ((True, TOGETHER), (False, "trees")):
-            found = choose._by_learner(kept, None, False, together)  # type: ignore[arg-type]
-            assert next(iter(found)) == first
-            assert found[TOGETHER] == ["trees", "orthogonal"]  # type: ignore[comparison-overlap]
-    near, apart = (Effects({"trees": 0.1883, "orthogonal": 0.1883 - by}, by, 0.0003) for by in (0.0002, 0.001))
-    assert near.tie
-    assert not apart.tie
-    assert not Effects({}).tie
-    results = {
-        name: [LearnerResult(name, 1.0, 0.0, 0.0), LearnerResult("other", 0.9, 0.1, 0.05)]
-        for name in (TOGETHER, "trees", "orthogonal")
-    }
-    tie = won([results[TOGETHER]], [near], {"trees": 1.0})
-    assert "all together is taken" in tie
-    assert not missing(tie, "trees 18.83%", "orthogonal 18.81%", "0.02% ±0.06%", "not tell")
-    assert "so trees comes first" in won([results["trees"]], [apart], {"trees": 1.0})
-    other = won([results["orthogonal"]], [apart], {"orthogonal": 1.0})
-    assert not missing(other, "better than trees", "a standard error", "trees comes first")
-    for words in (tie, other):
-        assert "explain most" not in words
-
-
 @pytest.mark.slow
-def test_a_run_says_which_learner_won_and_serves_what_the_best_of_them_found(pooled: Run) -> None:
-    (fold,) = pooled.manifest["learners"]
-    assert {each["learner"] for each in fold} <= {"trees", "orthogonal", TOGETHER}
-    assert len(fold) >= 2
-    assert fold[0]["behind"] == 0
-    (scores,) = pooled.manifest["effects_explained"]
-    assert sorted(scores) == ["orthogonal", "trees"]
-    assert list(scores.values()) == sorted(scores.values(), reverse=True)
-    assert sum(pooled.manifest["weights_by_learner"].values()) == pytest.approx(1)
-    note = next(note for note in pooled.manifest["notes"] if note.startswith("Learners"))
-    assert f"{fold[0]['learner']} is taken" in note
+def test_by_default_one_q_is_learned_which_is_the_mean_of_trees_and_networks(pooled: Run) -> None:
     assert pooled.manifest["oracle"] == "trees and orthogonal"
     stored = StoredFrontier.read(pooled.folder / "frontier")
-    trees = [isinstance(network.body, Trees) for network in stored.networks]  # other budgets are of the learner taken
-    assert trees == {"trees": [True], "orthogonal": [False]}.get(fold[0]["learner"], trees)
+    learned = [stored.networks[i] for i in np.unique(stored.network[~stored.constant])]
+    for network in learned:
+        assert isinstance(network.body, Trees)
+        assert network.num_layered == 2
 
 
 @pytest.fixture(scope="module")

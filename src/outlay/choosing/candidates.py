@@ -11,8 +11,7 @@ Where states are counted, similar amounts inform each other, which takes a third
 certificate does not rest on that. Policies are measured without it too, and if the two disagree by more than chance
 (Hausman's test), the amounts are not smooth, and the figures without it are used.
 
-Source: Hausman (1978) for the tests; calibration on held-out data is Platt's (1999) idea, shrinking it is the normal
-prior's; objectives by a line: ours.
+Source: Hausman (1978) for the tests.
 """
 
 from __future__ import annotations
@@ -41,7 +40,15 @@ from outlay.core.reasons import Reason, ReasonKind
 from outlay.core.transitions import SELECT, Transitions
 from outlay.estimators.fitted import Fitted
 from outlay.estimators.reach import Reach, largest
-from outlay.estimators.units import chosen_by, coordinates, days_counted, decisions, missing, needed_days
+from outlay.estimators.units import (
+    anchor,
+    chosen_by,
+    coordinates,
+    days_counted,
+    decisions,
+    missing,
+    needed_days,
+)
 from outlay.estimators.windowed import counted
 from outlay.ops.intervals import BY_CHANCE, std_error
 
@@ -129,7 +136,6 @@ class CandidatePolicy:
         learned: `[1+m]` the learner's own estimate, as tables show it; None if it has none.
         policy: which of the network's policies it acts by; several λ may act by one, each with its own weights.
         fold: whose users had no part in it.
-        learner: what it was learned by; empty for constant actions, and if there is one learner.
     """
 
     name: str
@@ -141,7 +147,6 @@ class CandidatePolicy:
     learned: Vector | None = None
     policy: int = 0
     fold: int = 0
-    learner: str = ""
 
 
 @dataclass(frozen=True)
@@ -205,65 +210,73 @@ def candidates_bundle(context: RunContext, candidates: Sequence[CandidatePolicy]
 
 
 def with_objectives(measured: Sequence[MeasuredPolicy], context: RunContext) -> list[MeasuredPolicy]:
-    """Shrink the objectives of each critic's policies towards a line of the critic's own estimates.
+    """Take the luck of measuring out of the objectives: learned policies, and constant actions, are a family each.
 
     If states are counted, objectives stay as measured: there is little luck in them, and each policy is exact.
     """
-    if context.counted:
-        return list(measured)
-    objectives = [chosen_by(each.fitted, context.campaign) for each in measured]
-    result = [
-        replace(each, objective=value, objective_influence=influence)
-        for each, (value, influence) in zip(measured, objectives, strict=True)
-    ]
-    known = [i for i, each in enumerate(measured) if each.withheld is None and each.policy.learned is not None]
-    critics = [(id(each.policy.network), each.policy.learner) for each in measured]
-    for critic in {critics[i] for i in known}:
-        alike = [i for i in known if critics[i] == critic]
-        policies = [measured[i].policy for i in alike]
-        predicted = np.array([policy.learned[0] for policy in policies if policy.learned is not None])
-        values, influence = shrunk(
-            predicted * days_counted(context.campaign),
-            np.array([result[i].objective for i in alike]),
-            np.stack([result[i].objective_influence for i in alike], axis=1),
+    result = list(measured)
+    known = [i for i, each in enumerate(measured) if each.withheld is None]
+    constant = {i for i in known if measured[i].policy.number is None}
+    for family in ([i for i in known if i not in constant], sorted(constant)):
+        steady = [each for i in family if (each := _steady(measured[i], context.campaign)) is not None]
+        if context.counted or not family or len(steady) < len(family):
+            continue
+        pairs = (steady, [chosen_by(measured[i].fitted, context.campaign) for i in family])
+        (low, low_influence), (high, high_influence) = (
+            (np.array([value for value, _ in pair]), np.column_stack([influence for _, influence in pair]))
+            for pair in pairs
         )
-        for i, value, own in zip(alike, values, influence.T, strict=True):
+        values, influence = shrunk(low, low_influence, high, high_influence)
+        for i, value, own in zip(family, values, influence.T, strict=True):
             result[i] = replace(result[i], objective=float(value), objective_influence=own)
     return result
 
 
-def shrunk(predicted: Vector, measured: Vector, influence: Vector) -> tuple[Vector, Vector]:
-    """Return the line's values `[L]` and their influences `[U, L]`; the measurements if no rising line fits them.
+def _steady(measured: MeasuredPolicy, campaign: Campaign) -> tuple[float, Vector] | None:
+    """Return what an objective is shrunk towards, and its influence `[G]`: `LOG_STATES`, or what its learner says.
 
-        measured_l  ≈  a + b · predicted_l        over the policies l of one critic; a, b by least squares
+    A log of one step has no days before: there, a learner's values are a smooth function of λ, if off in level and
+    size.
+    """
+    found, learned = anchor(measured.fitted, campaign), measured.policy.learned
+    if found is not None or learned is None:
+        return found
+    return days_counted(campaign) * float(learned[0]), np.zeros(len(measured.objective_influence))
 
-    The best mixture of measured policies is a mixture of lucky ones. The policies of one critic answer neighbouring λ,
-    and its estimates of them are a smooth, concave function of λ, whose size may be wrong while its shape is not. So a
-    line of these estimates replaces the measurements, as long as no policy is off that line by more than chance.
-    Between critics, and beside constant actions, a and b carry what was measured.
 
-    In a small log b may be anything. If it comes out negative, the policy that spends nothing would look best. Then b
-    is shrunk towards 1, the critic's own slope: w b + (1 − w) with w = 1 / (1 + se(b)²), a prior of 1 ± 1.
+def shrunk(steady: Vector, steady_influence: Vector, free: Vector, free_influence: Vector) -> tuple[Vector, Vector]:
+    """Return a line of `steady` through `free`, and of what is off it as much as is no noise, `[L]`; and influences.
+
+        free_l  =  a + b · steady_l + δ_l               over the policies l of a family; a, b by least squares
+        value_l =  a + b · steady_l + c δ_l             c = (1 − Σ se(δ_l)² / Σ δ_l²)⁺
+
+    The best mixture of measured policies is a mixture of lucky ones, the more so the noisier they are measured. What
+    days in a row do to each other has much in common for the policies of a family, and `free` is too noisy to tell more
+    of it than that in a small log.
+
+    There b may be anything, too. If it is not above 0, the policy that does nothing would look best; then it is shrunk
+    towards 1: w b + (1 − w) with w = 1 / (1 + se(b)²), a prior of 1 ± 1.
 
     Args:
-        predicted: `[L]` the critic's estimates of the reward of each of its policies, in the unit of `measured`.
-        measured: `[L]` on users who taught it nothing.
-        influence: `[U, L]` of each user on that.
+        steady: `[L]` estimates with little noise of the same policies, which may be off in level and size.
+        steady_influence: `[G, L]`.
+        free: `[L]` estimates of the policies themselves.
+        free_influence: `[G, L]`.
+
+    Source: James and Stein (1961), the positive part, towards a line (Lindley's comment; Efron and Morris 1973).
     """
-    if len(predicted) < FEWEST or np.ptp(predicted) <= 1e-9 * np.abs(predicted).max():
-        return measured, influence
-    centred = predicted - predicted.mean()
-    weights = centred / (centred @ centred)  # of the measurements in the slope
-    slope = float(weights @ measured)
-    values = measured.mean() + slope * centred
-    carried = influence.mean(axis=1, keepdims=True) + np.outer(influence @ weights, centred)
-    off, noise = np.abs(values - measured), std_error(carried - influence)
-    fits = (off <= BY_CHANCE * noise + 1e-9 * np.abs(measured)).all()
-    if slope <= 0:
-        weight = 1 / (1 + float(std_error(influence @ weights)) ** 2)
-        slope = weight * slope + (1 - weight)
-        values = measured.mean() + slope * centred
-    return (values, carried) if slope > 0 and fits else (measured, influence)
+    mean, of_mean = free.mean(), free_influence.mean(axis=1)
+    about, of_about = steady - steady.mean(), steady_influence - steady_influence.mean(axis=1, keepdims=True)
+    slope, of_slope = 1.0, np.zeros(len(free_influence))
+    if len(steady) >= FEWEST and (size := float(about @ about)) > TINY:
+        slope, of_slope = float(about @ free) / size, (free_influence @ about) / size
+        if slope <= 0:
+            weight = 1 / (1 + float(std_error(of_slope)) ** 2)
+            slope, of_slope = weight * slope + (1 - weight), weight * of_slope
+    line, of_line = mean + slope * about, of_mean[:, None] + np.outer(of_slope, about) + slope * of_about
+    off, of_off = free - line, free_influence - of_line
+    own = max(0.0, 1 - float((std_error(of_off) ** 2).sum()) / max(float(off @ off), TINY))
+    return line + own * off, of_line + own * of_off
 
 
 def measure_further(

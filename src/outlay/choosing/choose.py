@@ -1,24 +1,30 @@
 """The mixture to serve: weights of measured candidates that keep the limits with a margin.
 
-Weights are solved with every cost raised by the margin that makes a certificate likely (`estimators/certificate.py`),
-but for a budget that a cap holds while serving (`Campaign.held`): it is to be spent.
-If the candidates cannot keep the limits, the spares and then the constant actions are added. Constant actions are also
-added where a mixture with them is better by more than noise, so no mixture is served that they visibly beat.
+The mixture whose measured objective is best is served. What keeps it from being the luckiest one is done to the
+objectives (`candidates.with_objectives`). Constant actions take part where they
+make it better by more than noise, so no mixture is served that they visibly beat, and none that needs them for nothing.
 
-Where there are several learners, each has its own best mixture, and so have all their policies together. The first one
-is served unless another is better by more than noise: the best of many noisy figures is mostly noise. The first is that
-of the learner whose effects are known to be better; where nothing tells the learners apart, that of all together.
+Weights are solved with every cost raised by the margin that makes a certificate likely (`estimators/certificate.py`),
+but for a budget that a cap holds while serving (`Campaign.held`): it is to be spent. If the pool cannot keep the
+limits, the spares are added.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from outlay.choosing.candidates import CandidatePolicy, MeasuredPolicy, RunContext, constant_actions, measure
+from outlay.choosing.candidates import (
+    CandidatePolicy,
+    MeasuredPolicy,
+    RunContext,
+    constant_actions,
+    measure,
+    with_objectives,
+)
 from outlay.choosing.measure import Measure
 from outlay.core.campaign import Campaign
 from outlay.core.errors import InfeasibleError
@@ -32,30 +38,10 @@ from outlay.ops.intervals import Spread, quantile, std_error
 from outlay.ops.mixture_lp import FEASIBLE, MixtureSolution, solve_mixture
 
 REFININGS, NEAR = 8, 1e-3  # of the margin of a mixture, which depends on its weights a little
-NOISE = 1.0  # standard errors by which constant actions, or another learner, have to be better
-LUCK = (
-    2.0  # the same of constant actions beside policies whose objectives were shrunk, and so have no luck of their own
-)
-TOGETHER = "all together"  # the mixture of all learners' policies
+NOISE = 1.0  # standard errors by which a mixture with constant actions has to be better than one without
+LUCK = 2.0  # standard errors by which a mixture of policies that a game found one by one has to beat the best of them
 
 Vector = NDArray[np.float64]
-
-
-@dataclass(frozen=True)
-class LearnerResult:
-    """How a learner's own mixture does on *select*, beside the one that is served.
-
-    Attributes:
-        learner: its name.
-        value: the objective of its best mixture that keeps the limits.
-        behind: by how much that is below the mixture that is served, which comes first; negative if above it, by noise.
-        std_error: of this difference.
-    """
-
-    learner: str
-    value: float
-    behind: float
-    std_error: float
 
 
 @dataclass(frozen=True)
@@ -69,7 +55,6 @@ class Selection:
         measured: every candidate, spares included.
         measure: what measured them.
         fold_weights: `[K, k]` of the members in the mixture of each fold.
-        learner_results: of the learners, if there are several: the one that is served first, then by value.
     """
 
     members: tuple[MeasuredPolicy, ...]
@@ -78,7 +63,6 @@ class Selection:
     measured: tuple[MeasuredPolicy, ...]
     measure: Measure
     fold_weights: Vector
-    learner_results: tuple[LearnerResult, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -127,7 +111,6 @@ def choose_among(
     *,
     weights: Vector | None = None,
     alone: bool = False,
-    together: bool = False,
     one_first: bool = False,
 ) -> Selection:
     """Solve the weights of policies that were measured.
@@ -139,7 +122,6 @@ def choose_among(
         count: how many are to be mixed.
         weights: as of `choose`.
         alone: as of `choose`.
-        together: whether the mixture of all learners' policies comes first, and not that of the first learner.
         one_first: where states are not counted, serve the best single policy unless a mixture is better by more than
             luck: policies that a game found one after another differ by noise more than by what they spend.
 
@@ -149,18 +131,13 @@ def choose_among(
     first = measured[:count]
     if weights is not None:  # no cost is raised, and nothing has to be known of them
         return _selection(first, weights, np.zeros((count, len(context.campaign.budgets))), measured, measure)
-    by_learner = _by_learner(first, context, alone, together)
-    learned = _preferred(by_learner)
-    if learned is None:
-        learned = best(measured, context, alone)
+    learned = best(first, context, alone) or best(measured, context, alone)
     if one_first and learned is not None and not context.counted:
-        learned = _one_first(first, learned, context)
-    results = _learner_results(by_learner, learned)
-    every = [*measured, *constant_actions(context, measure)]
-    solved = with_constants(learned, best(every, context, alone), context)
+        learned = _one_first(learned, context)
+    every = [*measured, *with_objectives(constant_actions(context, measure), context)]
+    solved = _with_constants(learned, best(every, context, alone))
     if solved is not None:
-        selection = _selection(solved.pool, solved.weights, solved.margin, measured, measure)
-        return replace(selection, learner_results=results)
+        return _selection(solved.pool, solved.weights, solved.margin, measured, measure)
     # They do not allow the whole margin: as much of it as they allow, which may still get a certificate.
     pool = [each for each in every if each.withheld is None]
     if pool and not alone and solve(pool, context).feasible:
@@ -226,66 +203,23 @@ def best(policies: Sequence[MeasuredPolicy], context: RunContext, alone: bool = 
     return None if weights is None else SolvedMixture(pool, *_refined(pool, weights, margin, context))
 
 
-def _by_learner(
-    policies: list[MeasuredPolicy], context: RunContext, alone: bool, together: bool
-) -> dict[str, SolvedMixture]:
-    """The best mixture of each learner's own policies, and that of all of them, where these keep the limits."""
-    names = list(dict.fromkeys(each.policy.learner for each in policies))
-    pools = {name: [each for each in policies if each.policy.learner == name] for name in names}
-    if len(names) > 1:
-        pools = {TOGETHER: policies, **pools} if together else {**pools, TOGETHER: policies}
-    solved = {name: best(pool, context, alone) for name, pool in pools.items()}
-    return {name: each for name, each in solved.items() if each is not None}
-
-
-def _preferred(by_learner: dict[str, SolvedMixture]) -> SolvedMixture | None:
-    """The first, or a later one that is better by more than noise."""
-    preferred = None
-    for solved in by_learner.values():
-        if preferred is None or _better(solved, preferred):
-            preferred = solved
-    return preferred
-
-
-def _learner_results(
-    by_learner: dict[str, SolvedMixture], preferred: SolvedMixture | None
-) -> tuple[LearnerResult, ...]:
-    """How all of them do beside the one that is served."""
-    if preferred is None or len(by_learner) < 2:
-        return ()
-    results = [LearnerResult(n, _objective(each)[0], *_ahead(preferred, each)) for n, each in by_learner.items()]
-    return tuple(sorted(results, key=lambda each: (by_learner[each.learner] is not preferred, -each.value)))
-
-
-def with_constants(
-    learned: SolvedMixture | None, wider: SolvedMixture | None, context: RunContext
-) -> SolvedMixture | None:
-    """Return the mixture that includes constant actions, `wider`, if it is better than the one without by enough.
-
-    Constant actions are measured one by one, so the best of them is lucky. Beside policies whose objectives were
-    shrunk, which have no luck left, they have to be better by more.
-    """
+def _with_constants(learned: SolvedMixture | None, wider: SolvedMixture | None) -> SolvedMixture | None:
+    """The mixture that constant actions take part in, if it is better than that without by more than noise."""
     if learned is None or wider is None:
         return wider if learned is None else learned
-    without_luck = not context.counted and any(each.policy.learned is not None for each in learned.pool)
-    return wider if _better(wider, learned, LUCK if without_luck else NOISE) else learned
+    ahead, error = _ahead(wider, learned)
+    return wider if ahead > NOISE * error else learned
 
 
-def _one_first(policies: list[MeasuredPolicy], mixture: SolvedMixture, context: RunContext) -> SolvedMixture:
+def _one_first(mixture: SolvedMixture, context: RunContext) -> SolvedMixture:
     """The best single policy that keeps the limits with its margins, unless the mixture is better by more than luck."""
-    pool = [each for each in policies if each.withheld is None]
-    margin = margins_of(pool, context)
-    one = _best_keeping(pool, margin, context) if pool else None
+    margin = margins_of(mixture.pool, context)
+    one = _best_keeping(mixture.pool, margin, context)
     if one is None:
         return mixture
-    single = SolvedMixture(pool, one, margin)
-    return mixture if _better(mixture, single, LUCK) else single
-
-
-def _better(one: SolvedMixture, other: SolvedMixture, noise: float = NOISE) -> bool:
-    """Whether one mixture is above the other by more than noise, in standard errors."""
-    ahead, error = _ahead(one, other)
-    return ahead > noise * error
+    single = SolvedMixture(mixture.pool, one, margin)
+    ahead, error = _ahead(mixture, single)
+    return mixture if ahead > LUCK * error else single
 
 
 def _ahead(one: SolvedMixture, other: SolvedMixture) -> tuple[float, float]:

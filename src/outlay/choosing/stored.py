@@ -177,7 +177,7 @@ class StoredFrontier:
             reserve=known_reserves(data, campaign),
             largest_costs=largest_costs(data, campaign),
             heads=tuple(self.manifest["heads"]),
-            members=tuple(member(i, float(weights[i])) for i in np.flatnonzero(weights).tolist()),
+            members=tuple(member(same[0], float(weights[same].sum())) for same in self._members(weights)),
             capped=tuple(member(same[0], float(capped[same].sum())) for same in self._members(capped)),
             imitation_threshold=self.manifest["imitation_threshold"],
             data_hash=self.manifest["data_hash"],
@@ -186,8 +186,8 @@ class StoredFrontier:
 
     def fold_weights(self, weights: Vector) -> list[list[float]]:
         """Return `[K, k]`: the weights of a mixture's k members within each fold, from its weights `[P]`."""
-        used = np.flatnonzero(weights)
-        each = [np.where(self.fold[used] == k, weights[used], 0) for k in range(len(self.shares))]
+        members = self._members(weights)
+        each = [np.array([weights[of][self.fold[of] == k].sum() for of in members]) for k in range(len(self.shares))]
         return [(inside / inside.sum()).tolist() for inside in each]
 
     def _members(self, weights: Vector) -> list[list[int]]:

@@ -3,7 +3,7 @@
     Target("reward")                     `reward`             the discounted mean, or the mean over the log's window
     Target("reward", 7)                  `reward@7`           the undiscounted total of a user's first 7 days
     Target("reward", kind="discounted")  `reward/discounted`  the discounted mean, where `reward` is one over a window
-    Target("reward", kind="long run")    `reward/long run`    see `estimators/long_run.py`
+    Target("reward", kind="long run")    `reward/long run`    see `estimators/long_run.py`, as of "log states"
     Target("cost", kind="decision")      `cost/decision`      the observed mean per decision of the log
 
 Tables, JSON and the columns of a `Joint` hold the text; `Target.parse` reads it.
@@ -17,8 +17,8 @@ from typing import Any, Literal
 
 from outlay.core.reasons import Reason
 
-Kind = Literal["", "discounted", "long run", "decision"]
-KINDS: tuple[Kind, ...] = ("discounted", "long run", "decision")
+Kind = Literal["", "discounted", "long run", "log states", "decision"]
+KINDS: tuple[Kind, ...] = ("discounted", "long run", "log states", "decision")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -48,7 +48,7 @@ from outlay.estimators.basis import Array
 from outlay.estimators.fitted import Fitted, not_shown, possible, range_of, sure
 from outlay.estimators.importance import row_ratios
 from outlay.estimators.joint import joined
-from outlay.estimators.long_run import LONG_RUN
+from outlay.estimators.long_run import LOG_STATES, LONG_RUN
 from outlay.estimators.panel import Index, Panel, TargetPolicy
 from outlay.estimators.row_features import before, standardised
 from outlay.estimators.windowed import discounted_weights, over_window, unlike, why_unlike
@@ -56,6 +56,7 @@ from outlay.ops.importance import effective_size
 
 RIDGE = 5.0  # weight of the prior of each standardised feature, in effective rows
 MOST_LEVERAGE = 0.5  # bound on the leverage of a row
+TINY = 1e-12
 FEWEST = 10.0  # least number of effective users: below it, estimates are noise and intervals invalid
 HARDLY_ANY = Reason(ReasonKind.HARDLY_ANY, {"needed": FEWEST})
 
@@ -230,7 +231,7 @@ class Sequential:
             if k == self.window:
                 parts.insert(0, self._sums(names, means, discounted_weights(k, panel.discount), never, 1))
                 if self.advantages is not None:
-                    parts.append(self._long_run(means, members, never))
+                    parts.append(self._long_run(means, members, ratio, never))
         parts += [self._not_shown(k) for k in horizons if k not in covered_days]
         if panel.data.steady:
             parts += [
@@ -348,8 +349,10 @@ class Sequential:
             ]
         )
 
-    def _long_run(self, means: Days, users: NDArray[np.bool_], never: tuple[Reason, float] | None) -> Fitted:
-        """Return the log's value at users' first states plus the mean advantage over days that have a next row."""
+    def _long_run(
+        self, means: Days, users: NDArray[np.bool_], ratio: Array, never: tuple[Reason, float] | None
+    ) -> Fitted:
+        """Return `LONG_RUN` and `LOG_STATES`: the log's value at first states, and the mean advantage of some days."""
         assert self.advantages is not None
         start = self.advantages[1][self.panel.first]
         base = start[users].mean()
@@ -358,15 +361,30 @@ class Sequential:
         own = np.where(users, (start - base) * len(users) / users.sum(), 0.0)
         lost = Reason(ReasonKind.NEVER_GIVEN_AFTER, {"days": int(means.shown)})
         reason = never[0] if never else lost if days > means.shown else why_unlike(means.unlike[told])
+        there, off = self._in_log_states(users, ratio, days)
+        value = base + np.array([means.value[-1, told].mean(), there])
+        influence = own[:, None] + np.column_stack([means.influence[:, -1, told].mean(axis=1), off])
         return Fitted(
-            targets=(LONG_RUN,),
-            value=np.array([np.nan if reason else base + means.value[-1, told].mean()]),
-            influence=(own + means.influence[:, -1, told].mean(axis=1) + (np.nan if reason else 0.0))[:, None],
-            mass=means.mass[:, :days].sum(axis=1)[:, None],
-            withheld=(reason,),
-            unsupported=np.array([never[1] if never else means.extrapolated[:days].mean()]),
+            targets=(LONG_RUN, LOG_STATES),
+            value=value + (np.nan if reason else 0.0),
+            influence=influence + (np.nan if reason else 0.0),
+            mass=np.repeat(means.mass[:, :days].sum(axis=1)[:, None], 2, axis=1),
+            withheld=(reason, reason),
+            unsupported=np.array([never[1] if never else means.extrapolated[:days].mean(), 0.0]),
             daily=np.empty((0, len(self.panel.names))),
         )
+
+    def _in_log_states(self, users: NDArray[np.bool_], ratio: Array, days: int) -> tuple[float, Array]:
+        """Return the mean over days of E[ρ x] / E[ρ] over the rows of `users` `[U]`, and its influence `[U]`."""
+        assert self.advantages is not None
+        advantage, panel, found = self.advantages[0], self.panel, []
+        known, influence = users[panel.user] & ((panel.following >= 0) | panel.terminal), np.zeros(len(users))
+        for day in range(days):
+            rows = self._rows[day][known[self._rows[day]]]
+            weight = ratio[rows] / max(float(ratio[rows].sum()), TINY)
+            found.append(float(weight @ advantage[rows]))
+            influence[panel.user[rows]] += len(users) * weight * (advantage[rows] - found[-1]) / days
+        return float(np.mean(found)), influence
 
     def _not_shown(self, days: int) -> Fitted:
         """Return withheld totals of a number of days that no user's log covers."""

@@ -22,7 +22,7 @@ from outlay.core.estimate import Estimate, Kind, Target
 from outlay.core.inequalities import Inequalities
 from outlay.core.reasons import Reason, ReasonKind
 from outlay.estimators.joint import Joint
-from outlay.estimators.long_run import LONG_RUN
+from outlay.estimators.long_run import LOG_STATES, LONG_RUN
 from outlay.ops.intervals import ratio
 
 Array = NDArray[np.float64]
@@ -90,6 +90,14 @@ def chosen_by(joint: Joint, campaign: Campaign) -> tuple[float, Array]:
     return float(joint.value[place]), joint.influence[:, place]
 
 
+def anchor(joint: Joint, campaign: Campaign) -> tuple[float, Array] | None:
+    """Return what `chosen_by` would be as if earlier days were the log's, and its influence `[G]`; None if unknown."""
+    if LOG_STATES not in joint.targets:
+        return None
+    place, days = joint.column(LOG_STATES), days_counted(campaign)
+    return days * float(joint.value[place]), days * joint.influence[:, place]
+
+
 def decisions(joint: Joint, campaign: Campaign) -> Array:
     """`[m]` what the excess of a coordinate over its limit is divided by in tables: x_1; 1 for totals per user."""
     return Inequalities.of(campaign.budgets).divisors(float(joint.value[joint.column("decisions")]))
@@ -118,7 +126,11 @@ def displayed(joint: Joint, campaign: Campaign) -> Joint:
             )
             if np.isnan(value[place]) and withheld[place] is None:
                 withheld[place] = joint.withheld[ones] or Reason(ReasonKind.NO_DECISION)
-    kept = [t for t, target in enumerate(joint.targets) if not counts_decisions(target) and target != LONG_RUN]
+    kept = [
+        t
+        for t, target in enumerate(joint.targets)
+        if not counts_decisions(target) and target not in (LONG_RUN, LOG_STATES)
+    ]
     return Joint(
         targets=tuple(joint.targets[t] for t in kept),
         value=value[kept],

@@ -90,7 +90,7 @@ def train(
             `bisection`, one policy, for the one limit; or `two-stage`, which predicts and then prices, without looking
             ahead. Default: `frontier`; with the paper's preset its `aim-greedy`.
         oracle: the learner of best responses (`learning.LEARNERS`); `two-stage` has none. `auto`: the counted model
-            where distinct states are few, else the orthogonal critic and boosted trees, pooled (all of `frontier`
+            where distinct states are few, else the mean of the orthogonal critic and boosted trees (all of `frontier`
             only); `bcq` for the mixing rules and `bisection`.
         response: the response model of `two-stage`; default `deepfm`. `din` reads every single value of each user's
             past days: those of `[log.history]` if the campaign file lists `lags` there, else of the last 7 days.

@@ -17,14 +17,13 @@ CRITICS = (
     "edrr",
     "ddqn",
 )  # the paper's: heads on a grid of λ, or, in a game, the best response to λ as it moves
-POOL = ("trees", "orthogonal")  # that `auto` pools where states are not counted
+POOL = ("trees", "orthogonal")  # whose mean `auto` takes where states are not counted (`learning/averaged.py`)
 COUNTED = "tabular"  # that `auto` takes where they are
 
 LEARNERS: Registry[Learner] = Registry(
     {
         "orthogonal": "outlay.learning.orthogonal",
         "trees": "outlay.learning.trees",
-        "averaged": "outlay.learning.averaged",
         **dict.fromkeys(CRITICS, "outlay.learning.critic_grid"),
         "tabular": "outlay.learning.tabular",
     }

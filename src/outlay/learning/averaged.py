@@ -13,30 +13,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from outlay.core.arrays import averaged, head_values, hidden_layers
-from outlay.core.progress import Progress, within
-from outlay.learning import orthogonal, trees
 from outlay.learning.held_out import choice_rows
 from outlay.learning.learner import BestResponses, Task
 from outlay.learning.multipliers import LOOK_ROWS, Answers, answered
-
-WITHOUT_LUCK = True
-
-TREES = 0.2  # share of the time
-
-
-def learn(task: Task, report: Progress) -> BestResponses:
-    """Learn both, one after the other, and average them.
-
-    Raises:
-        CampaignError: if there is no hidden layer.
-    """
-    task.folder.mkdir(exist_ok=True)
-    parts = {"trees": (trees, 0.0, TREES), "orthogonal": (orthogonal, TREES, 1.0)}
-    bodied, layered = (
-        learner.learn(replace(task, learner=name, folder=task.folder / name), within(report, begin, end))
-        for name, (learner, begin, end) in parts.items()
-    )
-    return mean_of(task, bodied, layered)
 
 
 def mean_of(task: Task, bodied: BestResponses, layered: BestResponses) -> BestResponses:

@@ -23,7 +23,6 @@ from outlay.core.progress import Progress
 from outlay.core.transitions import Transitions
 from outlay.learning.checkpoint import TrainingKey
 from outlay.learning.heads import Coordinates
-from outlay.learning.held_out import EffectScore
 from outlay.learning.multipliers import Answers
 from outlay.learning.outcomes import Determined, determined_costs
 
@@ -52,7 +51,6 @@ class BestResponses:
             None where the Q of the nearest λ has to answer.
         estimate: `[1+m]` the learner's estimate of the best response to any λ `[m]`, as tables show it; None where it
             has none.
-        judge: held-out residuals that learners are compared on, where this learner provides them.
     """
 
     learner: str
@@ -66,7 +64,6 @@ class BestResponses:
     seconds_before: float = 0.0
     exact: Callable[[Vector], NetworkArrays] | None = None
     estimate: Callable[[Vector], Vector] | None = None
-    judge: EffectScore | None = None
 
     @classmethod
     def of_one_q(cls, learner: str, found: Answers, coords: Coordinates, what: str) -> BestResponses:

@@ -41,15 +41,15 @@ from outlay.core.progress import Progress
 from outlay.learning import checkpoint
 from outlay.learning.boosting import Boosted, BoostingRows, BoostingSettings, boost, constants, slices
 from outlay.learning.checkpoint import TrainingKey
-from outlay.learning.held_out import EffectScore, choice_rows
+from outlay.learning.held_out import choice_rows
 from outlay.learning.learner import BestResponses, Task, TrainingInputs
 from outlay.learning.multipliers import LOOK_ROWS, Answers, answered
-from outlay.learning.trees_usual import HELD_ROWS, TrainingColumns, parts_of, usual
+from outlay.learning.trees_usual import TrainingColumns, parts_of, usual
 from outlay.ops.action_basis import smooth_basis
 
 WITHOUT_LUCK = True
 
-NETWORK, JUDGE = "network.npz", "judge.npz"  # of a checkpoint
+NETWORK = "network.npz"  # of a checkpoint
 EFFECT = BoostingSettings(leaves=8, rate=0.1, prior=200.0, rounds=100, patience=10)  # multiples of the average effect
 SHAPE = BoostingSettings(leaves=4, rate=0.2, prior=1000.0, rounds=40, patience=4)  # all other effects
 LEVEL = BoostingSettings(leaves=16, rate=0.3, prior=20.0, rounds=24, patience=4)
@@ -109,40 +109,37 @@ def learn(task: Task, report: Progress) -> BestResponses:
     """Learn one Q, which answers every λ, or take what was learned before."""
     training, began = TreesTraining(*task.inputs), time.perf_counter()
     if task.resumes:
-        network, judge, before = load(task.folder, task.key)
+        network, before = load(task.folder, task.key)
     else:
-        (network, judge), before = fit(training, report), 0.0
-        save(task.folder, network, judge, time.perf_counter() - began, task.key)
+        network, before = fit(training, report), 0.0
+        save(task.folder, network, time.perf_counter() - began, task.key)
     assert isinstance(network.body, Trees)
     what = f"{len(network.body.root):,} boosted trees answer"
     found = BestResponses.of_one_q(task.learner, answers(training, network), task.coords, what)
-    return replace(found, seconds_before=before, judge=judge)
+    return replace(found, seconds_before=before)
 
 
-def save(folder: Path, network: NetworkArrays, judge: EffectScore, seconds: float, key: TrainingKey) -> None:
+def save(folder: Path, network: NetworkArrays, seconds: float, key: TrainingKey) -> None:
     """Write what was learned; trees are done in seconds, so there is nothing to save on the way."""
 
     def further(temporary: Path) -> None:
         write_network(temporary / NETWORK, network)
-        np.savez(temporary / JUDGE, **judge._asdict())
 
     checkpoint.write(folder, key, {}, {"seconds": seconds}, further)
 
 
-def load(folder: Path, key: TrainingKey) -> tuple[NetworkArrays, EffectScore, float]:
-    """Read what was learned, what learners are judged by, and the seconds it took.
+def load(folder: Path, key: TrainingKey) -> tuple[NetworkArrays, float]:
+    """Read what was learned, and the seconds it took.
 
     Raises:
         FolderError: if there is none, it is damaged, or it belongs to another training.
     """
     with checkpoint.reading(folder, key) as saved:
-        with (folder / JUDGE).open("rb") as handle, np.load(handle) as file:
-            judge = EffectScore(*(file[name] for name in EffectScore._fields))
-        return read_network(folder / NETWORK), judge, float(saved.plain["seconds"])
+        return read_network(folder / NETWORK), float(saved.plain["seconds"])
 
 
-def fit(training: TreesTraining, report: Progress) -> tuple[NetworkArrays, EffectScore]:
-    """Learn one Q, as trees with linear heads; also return the score that compares learners.
+def fit(training: TreesTraining, report: Progress) -> NetworkArrays:
+    """Learn one Q, as trees with linear heads.
 
     Args:
         training: the data and settings.
@@ -161,8 +158,6 @@ def fit(training: TreesTraining, report: Progress) -> tuple[NetworkArrays, Effec
     report(0.55, "trees: effects on the day")
     today = (columns.outcome - day)[:, training.learned]
     functions, moved = _turned(training.functions, columns, policy, today[:, :1])
-    held, rows = columns.held, choice_rows(training.data, HELD_ROWS, training.seed)
-    judge = EffectScore(rows, columns.action[held], today[held, 0], policy[held])
     del day, policy
     effects, changed = _effects(columns, functions, today, today, moved, np.ones(len(moved), np.bool_))
     later = None
@@ -173,7 +168,7 @@ def fit(training: TreesTraining, report: Progress) -> tuple[NetworkArrays, Effec
         report(0.75, "trees: effects on the days that follow")
         later, _ = _effects(columns, functions, aim, plain, moved, columns.known)
     report(0.9, "trees: levels")
-    return _network(training, columns, functions, effects, later, value), judge
+    return _network(training, columns, functions, effects, later, value)
 
 
 def answers(training: TreesTraining, network: NetworkArrays) -> Answers:

@@ -8,5 +8,5 @@ from outlay.learning.mixing import RULES
 BISECTION: Literal["bisection"] = "bisection"  # one policy, its λ found by bisection
 GAMES = (*RULES, BISECTION)
 METHODS = ("frontier", *GAMES, "two-stage")
-AUTO = "auto"  # the counted model where distinct states are few, else several learners, pooled
+AUTO = "auto"  # the counted model where distinct states are few, else the mean of several learners
 ORACLES = (AUTO, *LEARNERS)

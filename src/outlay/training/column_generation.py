@@ -92,9 +92,7 @@ class Generated:
     unknown: str | None
 
 
-def generate(
-    context: RunContext, kept: Sequence[MeasuredPolicy], at: Measure, respond: Respond, learner: str | None = None
-) -> Generated:
+def generate(context: RunContext, kept: Sequence[MeasuredPolicy], at: Measure, respond: Respond) -> Generated:
     """Take in best responses to the duals of the campaign's limits, while they promise anything.
 
     Args:
@@ -102,9 +100,8 @@ def generate(
         kept: the policies that were measured, which are those of the bundle in `at`, in its order.
         at: what measured them.
         respond: gives the best responses to any λ ≥ 0.
-        learner: whose policies alone are mixed and added to; None: those of all.
     """
-    pool = [policy for policy in kept if learner is None or policy.policy.learner == learner]
+    pool = list(kept)
     first, members, rounds = len(pool), at.served.members, 0
     days = _days(context.campaign)
 

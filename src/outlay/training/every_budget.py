@@ -1,4 +1,4 @@
-"""Training for every budget at once: one learner, or several that are pooled, whose policies answer every λ.
+"""Training for every budget at once: one Q, or the mean of several learners', whose policies answer every λ.
 
     learned = learn(data, campaign, "auto", seed, folder, resume=False, report=report)     # Learned
 
@@ -16,13 +16,12 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import count
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from outlay.choosing.candidates import CandidatePolicy, MeasuredPolicy, WeightedPolicies, measure
-from outlay.choosing.choose import TOGETHER, LearnerResult, Selection, choose_among
+from outlay.choosing.choose import Selection, choose_among
 from outlay.choosing.folds import fold_shares, seed_of, views
 from outlay.choosing.stored import FoldPolicies, StoredFrontier, write_frontier
 from outlay.core.arrays import NetworkArrays
@@ -31,7 +30,8 @@ from outlay.core.errors import CampaignError, LogError
 from outlay.core.progress import Progress, within
 from outlay.core.transitions import CERTIFY, LEARN, SELECT, SPLITS, Transitions
 from outlay.estimators.certificate import OWN
-from outlay.learning import COUNTED, checkpoint
+from outlay.learning import COUNTED, POOL, checkpoint
+from outlay.learning.averaged import mean_of
 from outlay.learning.checkpoint import TrainingKey
 from outlay.learning.heads import Coordinates, critic_coordinates
 from outlay.learning.in_steps import Stepwise
@@ -42,8 +42,6 @@ from outlay.training import AUTO
 from outlay.training.column_generation import (
     CostsFall,
     Gap,
-    Generated,
-    Respond,
     falls,
     gap_words,
     generate,
@@ -52,7 +50,7 @@ from outlay.training.column_generation import (
 )
 from outlay.training.limits import check_possible, check_together
 from outlay.training.log_game import critic_context, spread_rows
-from outlay.training.pool import Effects, by_learner, effects_of, learn_all, learners_of, task_of, won
+from outlay.training.pool import learn_all, learners_of, task_of
 from outlay.training.record import Learned, TrainingFigures, course_of
 
 FOLDS = 4  # where the campaign says nothing, and a training for each takes little time:
@@ -69,36 +67,19 @@ class FoldAnswers:
     """What one fold learned and chose.
 
     Attributes:
-        answers: to every λ, of each learner.
+        answers: to every λ.
         chosen: the fold's mixture.
         fold: what it measured.
         check: whether costs fall as λ grows.
         gap: what its best responses would still add; None where that cannot be told, and `unknown` says why.
-        effects: of the learners, compared.
     """
 
-    answers: list[BestResponses]
+    answers: BestResponses
     chosen: Selection
     fold: FoldPolicies
     check: CostsFall
     gap: Gap | None
     unknown: str | None
-    effects: Effects
-
-
-@dataclass(frozen=True)
-class PoolFigures:
-    """What the manifest says of learners that were pooled.
-
-    Attributes:
-        learners: of each fold, what the best mixture of each learner is worth.
-        weights_by_learner: the share of the users that policies of each learner have.
-        effects_explained: of each fold, by learner.
-    """
-
-    learners: list[list[LearnerResult]]
-    weights_by_learner: dict[str, float]
-    effects_explained: list[dict[str, float]]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -110,19 +91,12 @@ class FrontierFigures(TrainingFigures):
         policies: that were measured.
         cost_falls: the check of costs, in words.
         gap: what best responses would still add; None where that cannot be told.
-        pool: of the learners, where several were pooled.
     """
 
     folds: int
     policies: int
     cost_falls: str
     gap: Gap | None
-    pool: PoolFigures | None
-
-    def to_dict(self) -> dict[str, Any]:
-        """The fields, for JSON; those of the pool among them."""
-        fields = super().to_dict()
-        return fields | (fields.pop("pool") or {})
 
 
 def learn(
@@ -186,11 +160,8 @@ def _served(
     write_frontier(folder / "frontier", [each.fold for each in found], check.words)
     chosen = _together([each.chosen for each in found], shares)
     gap, told_gap = _gap(found, shares, campaign)
-    figures = _figures(found, chosen, check, gap, time.perf_counter() - began)
-    notes = [note for each in found[0].answers for note in each.notes]
-    if figures.pool is not None:
-        notes.append(won(figures.pool.learners, [each.effects for each in found], figures.pool.weights_by_learner))
-    notes += [_who_certifies(folds, campaign), *_left_out(chosen), check.words, told_gap]
+    figures = _figures(found, check, gap, time.perf_counter() - began)
+    notes = [*found[0].answers.notes, _who_certifies(folds, campaign), *_left_out(chosen), check.words, told_gap]
     if not data.steady and any(budget.per == "decision" for budget in campaign.budgets):
         notes.append(
             "Policies differ in how often they decide, so the answer to a λ depends on the limit too: these are for "
@@ -216,18 +187,10 @@ def _behind_cap(stored: StoredFrontier, found: Sequence[FoldAnswers], campaign: 
     return mixture.members, mixture.weights
 
 
-def _figures(
-    found: Sequence[FoldAnswers], chosen: Selection, check: CostsFall, gap: Gap | None, seconds: float
-) -> FrontierFigures:
+def _figures(found: Sequence[FoldAnswers], check: CostsFall, gap: Gap | None, seconds: float) -> FrontierFigures:
     """What the manifest says; `seconds` of this try."""
-    answers = [part for each in found for part in each.answers]
+    answers = [each.answers for each in found]
     multiplier = np.concatenate([each.multiplier for each in answers])
-    pool = None
-    if len(found[0].answers) > 1:
-        standings = [each.chosen.learner_results for each in found]
-        pool = PoolFigures(
-            [list(fold) for fold in standings], by_learner(chosen), [each.effects.explained for each in found]
-        )
     return FrontierFigures(
         steps=sum(each.steps for each in answers),
         seconds=sum(each.seconds_before for each in answers) + seconds,
@@ -239,7 +202,6 @@ def _figures(
         policies=sum(len(each.fold.measured) for each in found),
         cost_falls=check.words,
         gap=gap,
-        pool=pool,
     )
 
 
@@ -249,31 +211,23 @@ def _learn_fold(data: Transitions, task: Task, oracle: str, folder: Path, report
     coords = critic_coordinates(campaign, data.outcome[spread_rows(task.rows)], steady=data.steady)
     if (model := countable(data)) is not None:
         check_possible(data, campaign, coords.limits, model)
-    answers = learn_all(learners_of(oracle), task, within(report, 0, 0.8))
-    effects = Effects({})
-    judge = next((each.judge for each in answers if each.judge is not None), None)
-    if len(answers) > 1 and judge is not None and len(judge.rows):
-        effects = effects_of({each.learner: each.network for each in answers}, judge, data)
-        answers.sort(key=lambda each: -effects.explained[each.learner])
+    told = within(report, 0, 0.8)
+    if oracle == AUTO:  # the mean of both errs less than either
+        bodied, layered = learn_all(POOL, task, told)
+        answers = mean_of(replace(task, learner=oracle), bodied, layered)
+    else:
+        (answers,) = learn_all((oracle,), task, told)
     context = replace(critic_context(data, campaign, coords, oracle, task.seed, folder), own_share=OWN)
-    report(0.8, f"measuring {sum(len(each.multiplier) for each in answers)} policies")
-    offers = Offers(coords, several=len(answers) > 1)
-    kept, at = measure(context, [policy for of in answers for policy in offers.every(of)])
-    generated: dict[str, Generated] = {}
-    for of in answers:
-        generated[of.learner] = generate(context, kept, at, offers.respond(of), of.learner)
-        kept, at = generated[of.learner].kept, generated[of.learner].at
-    if len(answers) == 1:
-        kept, network = _in_one(kept, answers[0].network)
-        answers = [replace(answers[0], network=network)]
-    chosen = choose_among(context, kept, at, len(kept), together=effects.tie)
+    report(0.8, f"measuring {len(answers.multiplier)} policies")
+    offers = Offers(coords, answers)
+    kept, at = measure(context, offers.every())
+    found = generate(context, kept, at, offers.respond)
+    kept, network = _in_one(found.kept, answers.network)
+    chosen = choose_among(context, kept, found.at, len(kept))
     measured = [kept for kept in chosen.measured if kept.withheld is None]
-    check = worst_of([falls([kept for kept in measured if kept.policy.learner == of.learner]) for of in answers])
-    taken = _taken(answers, chosen)
-    mixed = Generated(kept, at, None, "policies of several of them are mixed")
-    own = generated.get(taken, mixed)
-    policies = FoldPolicies(context, _of_taken(measured, chosen, taken), chosen.measure.old(), chosen)
-    return FoldAnswers(answers, chosen, policies, check, own.gap, own.unknown, effects)
+    policies = FoldPolicies(context, _and_constants(measured, chosen), chosen.measure.old(), chosen)
+    answers = replace(answers, network=network)
+    return FoldAnswers(answers, chosen, policies, falls(measured), found.gap, found.unknown)
 
 
 @dataclass(frozen=True)
@@ -282,60 +236,44 @@ class Offers:
 
     Attributes:
         coords: from heads to the coordinates of the limits.
-        several: whether there are several learners, so that names say which.
+        of: the best responses.
         numbers: the next one.
     """
 
     coords: Coordinates
-    several: bool
+    of: BestResponses
     numbers: Iterator[int] = field(default_factory=count)
 
-    def every(self, of: BestResponses) -> list[CandidatePolicy]:
-        """All best responses of a learner."""
+    def every(self) -> list[CandidatePolicy]:
+        """All of them."""
+        of = self.of
         learned: Sequence[Vector | None] = [None] * len(of.multiplier) if of.critic is None else list(of.critic)
         return [
-            self._one(of, multiplier, of.network, int(policy), own)
+            self._one(multiplier, of.network, int(policy), own)
             for multiplier, policy, own in zip(of.multiplier, of.policy, learned, strict=True)
         ]
 
-    def respond(self, of: BestResponses) -> Respond:
-        """The best responses of a learner to further λ, as column generation asks for them."""
+    def respond(self, multiplier: Vector) -> list[CandidatePolicy]:
+        """The best response to a further λ, as column generation asks for it."""
+        learned = None if self.of.estimate is None else self.of.estimate(multiplier)
+        return [self._one(multiplier, *self.of.response(multiplier), learned)]
 
-        def respond(multiplier: Vector) -> list[CandidatePolicy]:
-            learned = None if of.estimate is None else of.estimate(multiplier)
-            return [self._one(of, multiplier, *of.response(multiplier), learned)]
-
-        return respond
-
-    def _one(
-        self, of: BestResponses, multiplier: Vector, network: NetworkArrays, policy: int, learned: Vector | None
-    ) -> CandidatePolicy:
-        price = ", ".join(f"{price:.3g}" for price in multiplier)
+    def _one(self, multiplier: Vector, network: NetworkArrays, policy: int, learned: Vector | None) -> CandidatePolicy:
         return CandidatePolicy(
-            name=f"{of.learner}, λ {price}" if self.several else f"λ {price}",
+            name=f"λ {', '.join(f'{price:.3g}' for price in multiplier)}",
             network=network,
             multiplier=multiplier,
             head_weights=self.coords.weights(multiplier),
             number=next(self.numbers),
-            step=of.steps,
+            step=self.of.steps,
             learned=learned,
             policy=policy,
-            learner=of.learner,
         )
 
 
-def _taken(answers: Sequence[BestResponses], chosen: Selection) -> str:
-    """The learner whose mixture is served, or `TOGETHER`."""
-    if len(answers) == 1:
-        return answers[0].learner
-    return chosen.learner_results[0].learner if chosen.learner_results else TOGETHER
-
-
-def _of_taken(measured: list[MeasuredPolicy], chosen: Selection, taken: str) -> list[MeasuredPolicy]:
-    """What budgets are mixed from: the policies of the learner that was taken, and those that are served."""
-    own = [kept for kept in measured if taken in (TOGETHER, kept.policy.learner)]
-    names = {(kept.policy.name, kept.policy.number) for kept in own}
-    return [*own, *(kept for kept in chosen.members if (kept.policy.name, kept.policy.number) not in names)]
+def _and_constants(measured: list[MeasuredPolicy], chosen: Selection) -> list[MeasuredPolicy]:
+    """What budgets are mixed from: what learners found, and constant actions that are served."""
+    return [*measured, *(kept for kept in chosen.members if kept.policy.number is None)]
 
 
 def _in_one(kept: list[MeasuredPolicy], network: NetworkArrays) -> tuple[list[MeasuredPolicy], NetworkArrays]:
@@ -353,7 +291,7 @@ def _in_one(kept: list[MeasuredPolicy], network: NetworkArrays) -> tuple[list[Me
 def _gap(found: Sequence[FoldAnswers], shares: Vector, campaign: Campaign) -> tuple[Gap | None, str]:
     """The gap of the mixture of all folds, and the same in words."""
     gaps = [each.gap for each in found if each.gap is not None]
-    of = found[0].answers[0].description if len(found[0].answers) == 1 else "the learners that were taken"
+    of = found[0].answers.description
     if len(gaps) < len(found):
         unknown = next(each.unknown for each in found if each.gap is None)
         return None, f"Gap: it is not known what the policies of {of} would still add, as {unknown}."
