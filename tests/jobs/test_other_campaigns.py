@@ -14,7 +14,9 @@ import pytest
 import outlay
 from campaign_files import campaign_file, panel
 from conftest import TRAIN, Habit
+from outlay.bundles.in_memory import in_memory
 from outlay.choosing.run import Run
+from outlay.choosing.stored import StoredFrontier
 from outlay.core.errors import InfeasibleError
 from outlay.evaluating.evaluation import Evaluation
 from outlay.ops.tabular import measure, totals
@@ -189,14 +191,14 @@ def test_an_untidy_log_goes_the_whole_way(untidy_run: Run) -> None:
 
 
 @pytest.mark.slow
-def test_what_is_not_allowed_is_never_given(untidy_run: Run, tmp_path: Path) -> None:
-    """By no member, in no row of the log, even where money is no object."""
-    rows = untidy_run.folder.parent / "log.parquet"
-    outlay.frontier(untidy_run, budgets=[3.0], export=tmp_path / "rich")
-    outlay.score(tmp_path / "rich", rows, tmp_path / "d.parquet", members=True)
-    found = pq.read_table(tmp_path / "d.parquet")
-    level = pq.read_table(rows)["level"].to_numpy()[found["row"].to_numpy()]
-    action = found["action"].to_numpy()
+def test_what_is_not_allowed_is_never_given(untidy_run: Run) -> None:
+    """In no row of the log, even by a policy for which money is no object."""
+    rows = pq.read_table(untidy_run.folder.parent / "log.parquet")
+    stored = StoredFrontier.read(untidy_run.folder / "frontier")
+    free = np.flatnonzero(~stored.constant)[stored.multiplier[~stored.constant].sum(axis=1).argmin()]
+    spec = stored.spec(np.eye(len(stored.fold))[free], untidy_run.campaign, untidy_run.data())
+    action = in_memory(spec).decide(rows)["action"].to_numpy()
+    level = rows["level"].to_numpy()
     assert (action[level == 0] <= 2).all()
     assert set(np.unique(action)) <= {1.0, 2.0, 3.0}
     assert (action[level > 0] == 3).any()
