@@ -35,7 +35,7 @@ import outlay
 from myopic import one_day_city
 from outlay.bundles.decide import Bundle
 from outlay.choosing.candidates import MeasuredPolicy, RunContext, constant_actions, with_objectives
-from outlay.choosing.choose import SolvedMixture
+from outlay.choosing.choose import SolvedMixture, with_constants
 from outlay.core.transitions import Transitions
 from outlay.estimators.frontier import Points
 from outlay.ops.mixture_lp import solve_mixture, value_at
@@ -94,7 +94,7 @@ def of_mixtures(learned: Learned, curve: CityCurve, values: PolicyValues, budget
 
     judged = []
     for budget in budgets:
-        served = mixture(own + constants, context, budget)
+        served = with_constants(*(mixture(pool, context, budget) for pool in (own, own + constants)))
         if served is None:
             judged.append((np.nan, np.nan))
             continue

@@ -215,11 +215,13 @@ def with_objectives(measured: Sequence[MeasuredPolicy], context: RunContext) -> 
     If states are counted, objectives stay as measured: there is little luck in them, and each policy is exact.
     """
     result = list(measured)
+    if context.counted:
+        return result
     known = [i for i, each in enumerate(measured) if each.withheld is None]
     constant = {i for i in known if measured[i].policy.number is None}
     for family in ([i for i in known if i not in constant], sorted(constant)):
         steady = [each for i in family if (each := _steady(measured[i], context.campaign)) is not None]
-        if context.counted or not family or len(steady) < len(family):
+        if not family or len(steady) < len(family):
             continue
         pairs = (steady, [chosen_by(measured[i].fitted, context.campaign) for i in family])
         (low, low_influence), (high, high_influence) = (

@@ -1,8 +1,8 @@
 """The mixture to serve: weights of measured candidates that keep the limits with a margin.
 
 The mixture whose measured objective is best is served. What keeps it from being the luckiest one is done to the
-objectives (`candidates.with_objectives`). Constant actions take part where they
-make it better by more than noise, so no mixture is served that they visibly beat, and none that needs them for nothing.
+objectives (`candidates.with_objectives`). Constant actions take part where they make it better by more than noise, so
+no mixture is served that they visibly beat, and none that needs them for nothing.
 
 Weights are solved with every cost raised by the margin that makes a certificate likely (`estimators/certificate.py`),
 but for a budget that a cap holds while serving (`Campaign.held`): it is to be spent. If the pool cannot keep the
@@ -135,7 +135,7 @@ def choose_among(
     if one_first and learned is not None and not context.counted:
         learned = _one_first(learned, context)
     every = [*measured, *with_objectives(constant_actions(context, measure), context)]
-    solved = _with_constants(learned, best(every, context, alone))
+    solved = with_constants(learned, best(every, context, alone))
     if solved is not None:
         return _selection(solved.pool, solved.weights, solved.margin, measured, measure)
     # They do not allow the whole margin: as much of it as they allow, which may still get a certificate.
@@ -203,8 +203,8 @@ def best(policies: Sequence[MeasuredPolicy], context: RunContext, alone: bool = 
     return None if weights is None else SolvedMixture(pool, *_refined(pool, weights, margin, context))
 
 
-def _with_constants(learned: SolvedMixture | None, wider: SolvedMixture | None) -> SolvedMixture | None:
-    """The mixture that constant actions take part in, if it is better than that without by more than noise."""
+def with_constants(learned: SolvedMixture | None, wider: SolvedMixture | None) -> SolvedMixture | None:
+    """Return the mixture that constant actions take part in, if it is better than that without by more than noise."""
     if learned is None or wider is None:
         return wider if learned is None else learned
     ahead, error = _ahead(wider, learned)

@@ -100,10 +100,10 @@ def train(
         folds: K of `frontier`: it learns K times, each time without the users of one fold, so that all users certify;
             1 certifies on one part of the users alone. Default: as in the campaign file, else 4 where that is quick, 2
             on larger logs, and 1 above a million rows whose states are too many to count.
-        hold: what keeps the money budget: `certified`, a margin below it that a certificate needs; `serving`, the cap
-            of whoever serves, so that the mixture is to spend all of it; `auto`, both by use: the bundle of `frontier`
-            has a second mixture, which a server takes behind a cap. Other budgets keep their margins. Default: as in
-            the campaign file, else `auto`.
+        hold: what keeps the money budget: `certified`, a margin below it, which a certificate needs; `serving`, the
+            server's cap, so the mixture spends the whole budget; `auto`, the margin, and the bundle of `frontier` has
+            a second mixture without it, which `outlay serve` uses behind a cap. Other budgets keep their margins.
+            Default: as in the campaign file, else `auto`.
         seed: of everything random.
         resume: go on from the last checkpoint of an unfinished run into the same folder.
         overwrite: replace a run that was evaluated, estimates included; one that was not is replaced anyway.

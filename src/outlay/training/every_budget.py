@@ -30,7 +30,7 @@ from outlay.core.errors import CampaignError, LogError
 from outlay.core.progress import Progress, within
 from outlay.core.transitions import CERTIFY, LEARN, SELECT, SPLITS, Transitions
 from outlay.estimators.certificate import OWN
-from outlay.learning import COUNTED, POOL, checkpoint
+from outlay.learning import COUNTED, checkpoint
 from outlay.learning.averaged import mean_of
 from outlay.learning.checkpoint import TrainingKey
 from outlay.learning.heads import Coordinates, critic_coordinates
@@ -211,12 +211,9 @@ def _learn_fold(data: Transitions, task: Task, oracle: str, folder: Path, report
     coords = critic_coordinates(campaign, data.outcome[spread_rows(task.rows)], steady=data.steady)
     if (model := countable(data)) is not None:
         check_possible(data, campaign, coords.limits, model)
-    told = within(report, 0, 0.8)
-    if oracle == AUTO:  # the mean of both errs less than either
-        bodied, layered = learn_all(POOL, task, told)
-        answers = mean_of(replace(task, learner=oracle), bodied, layered)
-    else:
-        (answers,) = learn_all((oracle,), task, told)
+    answers, *others = learn_all(learners_of(oracle), task, within(report, 0, 0.8))
+    if others:  # the mean of both errs less than either
+        answers = mean_of(replace(task, learner=oracle), answers, *others)
     context = replace(critic_context(data, campaign, coords, oracle, task.seed, folder), own_share=OWN)
     report(0.8, f"measuring {len(answers.multiplier)} policies")
     offers = Offers(coords, answers)
