@@ -34,7 +34,7 @@ from numpy.typing import NDArray
 import outlay
 from myopic import one_day_city
 from outlay.bundles.decide import Bundle
-from outlay.choosing.candidates import MeasuredPolicy, RunContext, constant_actions, with_objectives
+from outlay.choosing.candidates import MeasuredPolicy, RunContext, constant_actions, without_luck
 from outlay.choosing.choose import SolvedMixture, with_constants
 from outlay.core.transitions import Transitions
 from outlay.estimators.frontier import Points
@@ -81,7 +81,7 @@ def of_mixtures(learned: Learned, curve: CityCurve, values: PolicyValues, budget
     """Captured share and spend of every budget's mixture, chosen by what was measured; constants as in `train`."""
     chosen, context = learned.chosen, learned.context
     own = [kept for kept in chosen.measured if kept.withheld is None and kept.policy.number is not None]
-    constants = with_objectives(constant_actions(context, chosen.measure), context)
+    constants = without_luck(constant_actions(context, chosen.measure), context)
     policies = {id(kept): act(chosen.measure.served, i) for i, kept in enumerate(chosen.measured)}
     policies |= {id(kept): always(action) for action, kept in enumerate(constants)}
     true: dict[int, Vector] = {}

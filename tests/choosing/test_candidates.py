@@ -7,6 +7,7 @@ import pytest
 from numpy.typing import NDArray
 
 from outlay.choosing.candidates import shrunk
+from outlay.ops.intervals import std_error
 from outlay.ops.mixture_lp import solve_mixture
 
 COST = np.linspace(0, 1, 21)
@@ -75,13 +76,29 @@ def test_a_slope_that_the_log_cannot_tell_is_held_to_one() -> None:
     said = 0.4 + 0.1 * COST
     user = np.random.default_rng(5).standard_normal((USERS, 1))
     user = (user - user.mean()) / user.std()
-    influence = 2.0 * np.sqrt(USERS - 1) * user * (said - said.mean())  # the slope's error is 2; nothing else is noise
-    free = 0.5 - 2.0 * (said - said.mean())
-    value, carried = shrunk(said, 0 * influence, free, influence)
+    about = said - said.mean()
+    influence = 2.0 * np.sqrt(USERS - 1) * user * about  # the slope's error is 2; nothing else is noise
+    value, carried = shrunk(said, 0 * influence, 0.5 - 2.0 * about, influence)
     held = 0.2 * -2.0 + 0.8 * 1.0
-    off = (free - free.mean()) - held * (said - said.mean())
-    noise = ((0.8 * 2.0) ** 2 * ((said - said.mean()) ** 2)).sum()  # of what is off the line that is held
-    own = 1 - noise / (off @ off)
-    assert np.diff(value)[0] == pytest.approx(np.diff(said)[0] * (held + own * (-2.0 - held)))
-    assert value.mean() == pytest.approx(0.5)
+    own = 1 - (0.8 * 2.0) ** 2 / (-2.0 - held) ** 2  # of what is off the line that is held
+    assert np.diff(value) == pytest.approx(np.diff(said) * (held + own * (-2.0 - held)), rel=0.02)
     assert np.isfinite(carried).all()
+
+
+def test_a_policy_that_gives_little_stays_as_measured() -> None:
+    """Its cost has a hundredth of the noise of the dearest; a line through all alike would move it by their noise."""
+    rng, noise = np.random.default_rng(6), 0.002 + 0.2 * COST
+    steady, influence = measured(rng, COST, 0.002)
+    about = rng.standard_normal((USERS, 1))
+    free_influence = influence + np.sqrt(USERS) * noise * (about - about.mean())
+    value, carried = shrunk(steady, influence, COST + 0.5 * noise, free_influence)
+    assert abs(value[0] - COST[0]) < 0.003
+    assert std_error(carried)[0] < 0.01 < 0.1 < std_error(free_influence)[10]
+
+
+@pytest.mark.parametrize("policies", [1, 2, 3])
+def test_small_families_and_policies_without_noise_have_finite_values(policies: int) -> None:
+    steady = np.zeros(policies), np.zeros((USERS, policies))  # constant actions that cost nothing in the log
+    for value in shrunk(*steady, steady[0] + 0.1, steady[1]):
+        assert np.isfinite(value).all()
+    assert shrunk(*steady, steady[0] + 0.1, steady[1])[0] == pytest.approx(0.1)

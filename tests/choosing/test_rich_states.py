@@ -17,7 +17,7 @@ from outlay.core.estimate import Estimate
 from outlay.core.reasons import Reason, ReasonKind
 from outlay.core.transitions import CERTIFY, EVERYONE, Transitions
 from outlay.estimators.agreement import Agreement
-from outlay.estimators.long_run import LOG_STATES, LONG_RUN
+from outlay.estimators.long_run import LONG_RUN, in_log_states
 from outlay.estimators.sequential import Sequential
 from outlay.estimators.units import chosen_by, displayed
 from outlay.estimators.windowed import beyond_window, claims_window, discounted_weights, window_of
@@ -141,12 +141,12 @@ def test_choices_credit_what_lasts_beyond_the_window(tmp_path: Path) -> None:
     old = at.old()
     assert old.value[old.column(LONG_RUN)] == pytest.approx(WORLD.value(WORLD.daily(None), ())["reward"], abs=0.013)
     assert LONG_RUN not in Measure(data, EVERYONE, None).old().targets
-    there = ones.column(LOG_STATES)  # less noise, and blind to what a week of offers adds up to
+    there = ones.column(in_log_states("reward"))  # less noise, and blind to what a week of offers adds up to
     assert ones.std_error[there] < 0.75 * error
     assert ones.value[there] < true["reward"] - 2 * ones.std_error[there]
-    assert old.value[old.column(LOG_STATES)] == pytest.approx(old.value[old.column(LONG_RUN)])
+    assert old.value[old.column(in_log_states("reward"))] == pytest.approx(old.value[old.column(LONG_RUN)])
     shown = displayed(ones, data.campaign)
-    assert not {LONG_RUN, LOG_STATES} & {*shown.targets}
+    assert not {LONG_RUN, in_log_states("reward")} & {*shown.targets}
     assert chosen_by(ones, data.campaign)[0] == value
     per_user = tuple(budget.model_copy(update={"per": "user"}) for budget in data.campaign.budgets)
     assert (

@@ -4,8 +4,7 @@ Learning found them by figures of its own, and choosing by those figures would c
 measured again, on users who taught them nothing, by the fitted evaluation that the certificate will use.
 
 The objective of a candidate is what mixtures maximise. Where states are not counted it includes what follows the log's
-days (`estimators/long_run.py`), and the luck of single measurements is taken out (`shrunk`). Costs are used as
-measured.
+days (`estimators/long_run.py`). Out of it and out of costs the luck of single measurements is taken (`shrunk`).
 
 Where states are counted, similar amounts inform each other, which takes a third or more off every standard error. The
 certificate does not rest on that. Policies are measured without it too, and if the two disagree by more than chance
@@ -35,18 +34,20 @@ from outlay.choosing.reserve import known_reserves, largest_costs
 from outlay.core.arrays import NetworkArrays, ResponseArrays, preferring_network
 from outlay.core.bodies import Trees
 from outlay.core.campaign import Campaign
+from outlay.core.estimate import Target
 from outlay.core.inequalities import Inequalities
 from outlay.core.reasons import Reason, ReasonKind
 from outlay.core.transitions import SELECT, Transitions
 from outlay.estimators.fitted import Fitted
 from outlay.estimators.reach import Reach, largest
 from outlay.estimators.units import (
-    anchor,
+    apart,
     chosen_by,
     coordinates,
     days_counted,
     decisions,
     missing,
+    needed,
     needed_days,
 )
 from outlay.estimators.windowed import counted
@@ -54,7 +55,8 @@ from outlay.ops.intervals import BY_CHANCE, std_error
 
 ROUNDING = 1e-2  # of a standard error: smaller differences are none
 TINY = 1e-12
-FEWEST = 5  # policies that a line is drawn through
+LEAST_NOISE = 1e-6  # of the largest: policies that give nothing have none
+ROUNDS = 10  # in which the spread about a line settles
 TRAINED_WITH = ("jax", "equinox", "optax")
 
 Vector = NDArray[np.float64]
@@ -158,7 +160,8 @@ class MeasuredPolicy:
         coordinates: `[1+m]` reward and budgets in ≤ form; NaN if it could not be measured.
         std_error: `[1+m]`.
         decisions: `[m]` what excesses are divided by in tables (`units.decisions`).
-        fitted: the whole measurement.
+        raw: the whole measurement.
+        fitted: the same with the luck of costs taken out (`without_luck`).
         certifying: the same as the certificate will measure it.
         withheld: why it could not be measured, if it could not.
         reach: how far a user may go in influence (`estimators/reach.py`).
@@ -172,6 +175,7 @@ class MeasuredPolicy:
     coordinates: Vector
     std_error: Vector
     decisions: Vector
+    raw: Fitted
     fitted: Fitted
     certifying: Fitted
     withheld: Reason | None
@@ -201,7 +205,7 @@ def measure(context: RunContext, candidates: Sequence[CandidatePolicy]) -> tuple
         _measured(policy, fitted, plainly, campaign, plain.reach([plain.actions(i)]), own)
         for i, (policy, fitted, plainly, own) in enumerate(zip(candidates, fits, certifying, further, strict=True))
     ]
-    return with_objectives(measured, context), used
+    return without_luck(measured, context), used
 
 
 def candidates_bundle(context: RunContext, candidates: Sequence[CandidatePolicy]) -> Bundle:
@@ -209,55 +213,91 @@ def candidates_bundle(context: RunContext, candidates: Sequence[CandidatePolicy]
     return in_memory(bundle_spec(context, candidates, np.full(len(candidates), 1 / len(candidates))))
 
 
-def with_objectives(measured: Sequence[MeasuredPolicy], context: RunContext) -> list[MeasuredPolicy]:
-    """Take the luck of measuring out of the objectives: learned policies, and constant actions, are a family each.
+def without_luck(measured: Sequence[MeasuredPolicy], context: RunContext) -> list[MeasuredPolicy]:
+    """Take luck out of measured objectives and costs: learned policies, and constant actions, are a family each.
 
-    If states are counted, objectives stay as measured: there is little luck in them, and each policy is exact.
+    If states are counted, all stay as measured: there is little luck in them, and each policy is exact.
     """
     result = list(measured)
     if context.counted:
         return result
+    campaign = context.campaign
     known = [i for i, each in enumerate(measured) if each.withheld is None]
     constant = {i for i in known if measured[i].policy.number is None}
     for family in ([i for i in known if i not in constant], sorted(constant)):
-        steady = [each for i in family if (each := _steady(measured[i], context.campaign)) is not None]
-        if not family or len(steady) < len(family):
-            continue
-        pairs = (steady, [chosen_by(measured[i].fitted, context.campaign) for i in family])
-        (low, low_influence), (high, high_influence) = (
-            (np.array([value for value, _ in pair]), np.column_stack([influence for _, influence in pair]))
-            for pair in pairs
-        )
-        values, influence = shrunk(low, low_influence, high, high_influence)
-        for i, value, own in zip(family, values, influence.T, strict=True):
-            result[i] = replace(result[i], objective=float(value), objective_influence=own)
+        members = [measured[i] for i in family]
+        for each, cleaned in zip(family, _less_luck(members, campaign), strict=True):
+            result[each] = cleaned
     return result
 
 
+def _less_luck(family: Sequence[MeasuredPolicy], campaign: Campaign) -> list[MeasuredPolicy]:
+    """The policies of a family with `shrunk` objectives, costs and decisions, where there is what to shrink them to."""
+    if not family:
+        return []
+    fits = [each.raw for each in family]
+    for target in needed(campaign)[1:]:
+        name = Target.parse(target).name
+        steady = _together([apart(each.raw, name) for each in family])
+        if steady is not None and target in fits[0].targets:
+            place = fits[0].column(target)
+            columns = [(each.value[place], each.influence[:, place]) for each in fits]
+            fits = [each.having(place, *cleaned) for each, cleaned in zip(fits, _shrunk(steady, columns), strict=True)]
+    result = [
+        replace(each, fitted=fitted, coordinates=coordinates(fitted, campaign)[0])
+        for each, fitted in zip(family, fits, strict=True)
+    ]
+    steady = _together([_steady(each, campaign) for each in family])
+    if steady is None:
+        return result
+    objectives = _shrunk(steady, [chosen_by(each.raw, campaign) for each in family])
+    return [
+        replace(each, objective=value, objective_influence=own)
+        for each, (value, own) in zip(result, objectives, strict=True)
+    ]
+
+
+def _together(pairs: Sequence[tuple[float, Vector] | None]) -> tuple[Vector, Vector] | None:
+    """Values `[L]` and influences `[G, L]`; None unless all are known."""
+    known = [pair for pair in pairs if pair is not None]
+    if len(known) < len(pairs):
+        return None
+    return np.array([value for value, _ in known]), np.column_stack([influence for _, influence in known])
+
+
+def _shrunk(steady: tuple[Vector, Vector], free: Sequence[tuple[float, Vector]]) -> list[tuple[float, Vector]]:
+    """As `shrunk`, from and into a pair a policy."""
+    found = _together(free)
+    assert found is not None
+    values, influence = shrunk(*steady, *found)
+    return list(zip(values.tolist(), influence.T, strict=True))
+
+
 def _steady(measured: MeasuredPolicy, campaign: Campaign) -> tuple[float, Vector] | None:
-    """Return what an objective is shrunk towards, and its influence `[G]`: `LOG_STATES`, or what its learner says.
+    """Return what an objective is shrunk towards, and its influence `[G]`: of the log's states, or of its learner.
 
     A log of one step has no days before: there, a learner's values are a smooth function of λ, if off in level and
     size.
     """
-    found, learned = anchor(measured.fitted, campaign), measured.policy.learned
-    if found is not None or learned is None:
-        return found
-    return days_counted(campaign) * float(learned[0]), np.zeros(len(measured.objective_influence))
+    found, learned, days = apart(measured.raw, "reward"), measured.policy.learned, days_counted(campaign)
+    if found is not None:
+        return days * found[0], days * found[1]
+    return None if learned is None else (days * float(learned[0]), np.zeros(len(measured.objective_influence)))
 
 
 def shrunk(steady: Vector, steady_influence: Vector, free: Vector, free_influence: Vector) -> tuple[Vector, Vector]:
     """Return a line of `steady` through `free`, and of what is off it as much as is no noise, `[L]`; and influences.
 
-        free_l  =  a + b · steady_l + δ_l               over the policies l of a family; a, b by least squares
+        free_l  =  a + b · steady_l + δ_l               over the policies l of a family
         value_l =  a + b · steady_l + c δ_l             c = (1 − Σ se(δ_l)² / Σ δ_l²)⁺
 
     The best mixture of measured policies is a mixture of lucky ones, the more so the noisier they are measured. What
     days in a row do to each other has much in common for the policies of a family, and `free` is too noisy to tell more
     of it than that in a small log.
 
-    There b may be anything, too. If it is not above 0, the policy that does nothing would look best; then it is shrunk
-    towards 1: w b + (1 − w) with w = 1 / (1 + se(b)²), a prior of 1 ± 1.
+    A policy that seldom gives anything is measured well, and should stay where it is, so the line is fitted with
+    weights 1 / (se² + s²), by the noise of each and the spread s² of all about it. In a small log b may be anything. If
+    it is not above 0, the policy that does nothing would look best; then it is shrunk towards 1, a prior of 1 ± 1.
 
     Args:
         steady: `[L]` estimates with little noise of the same policies, which may be off in level and size.
@@ -265,20 +305,26 @@ def shrunk(steady: Vector, steady_influence: Vector, free: Vector, free_influenc
         free: `[L]` estimates of the policies themselves.
         free_influence: `[G, L]`.
 
-    Source: James and Stein (1961), the positive part, towards a line (Lindley's comment; Efron and Morris 1973).
+    Source: James and Stein (1961), the positive part, towards a line (Efron and Morris 1973); the weights and s² by
+    moments as in Fay and Herriot (1979).
     """
-    mean, of_mean = free.mean(), free_influence.mean(axis=1)
-    about, of_about = steady - steady.mean(), steady_influence - steady_influence.mean(axis=1, keepdims=True)
-    slope, of_slope = 1.0, np.zeros(len(free_influence))
-    if len(steady) >= FEWEST and (size := float(about @ about)) > TINY:
-        slope, of_slope = float(about @ free) / size, (free_influence @ about) / size
-        if slope <= 0:
-            weight = 1 / (1 + float(std_error(of_slope)) ** 2)
-            slope, of_slope = weight * slope + (1 - weight), weight * of_slope
-    line, of_line = mean + slope * about, of_mean[:, None] + np.outer(of_slope, about) + slope * of_about
-    off, of_off = free - line, free_influence - of_line
-    own = max(0.0, 1 - float((std_error(of_off) ** 2).sum()) / max(float(off @ off), TINY))
-    return line + own * off, of_line + own * of_off
+    gap, of_gap = free - steady, free_influence - steady_influence
+    noise = std_error(of_gap) ** 2
+    noise = noise + max(LEAST_NOISE * float(noise.max()), TINY)
+    spread = 0.0
+    for _ in range(ROUNDS):
+        weight = 1 / (noise + spread)
+        level = weight / weight.sum()
+        about = steady - level @ steady
+        slope = weight * about / max(float(weight @ about**2), TINY)
+        held = 1.0 if slope @ gap > -1 else 1 / (1 + float(std_error(of_gap @ slope)) ** 2)
+        onto = level + held * np.outer(about, slope)
+        off, of_off = gap - onto @ gap, of_gap - of_gap @ onto.T
+        luck = std_error(of_off) ** 2
+        freedom = float(weight @ (1 - np.diag(onto)))
+        spread = max(0.0, float(weight @ (off**2 - luck)) / max(freedom, TINY))
+    own = max(0.0, 1 - float(luck.sum()) / max(float(off @ off), TINY))
+    return free - (1 - own) * off, free_influence - (1 - own) * of_off
 
 
 def measure_further(
@@ -391,6 +437,7 @@ def _measured(
         values,
         std_error(influence),
         decisions(fitted, campaign),
+        fitted,
         fitted,
         certifying,
         reason,

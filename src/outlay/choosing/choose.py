@@ -1,7 +1,7 @@
 """The mixture to serve: weights of measured candidates that keep the limits with a margin.
 
 The mixture whose measured objective is best is served. What keeps it from being the luckiest one is done to the
-objectives (`candidates.with_objectives`). Constant actions take part where they make it better by more than noise, so
+objectives (`candidates.without_luck`). Constant actions take part where they make it better by more than noise, so
 no mixture is served that they visibly beat, and none that needs them for nothing.
 
 Weights are solved with every cost raised by the margin that makes a certificate likely (`estimators/certificate.py`),
@@ -23,7 +23,7 @@ from outlay.choosing.candidates import (
     RunContext,
     constant_actions,
     measure,
-    with_objectives,
+    without_luck,
 )
 from outlay.choosing.measure import Measure
 from outlay.core.campaign import Campaign
@@ -134,7 +134,7 @@ def choose_among(
     learned = best(first, context, alone) or best(measured, context, alone)
     if one_first and learned is not None and not context.counted:
         learned = _one_first(learned, context)
-    every = [*measured, *with_objectives(constant_actions(context, measure), context)]
+    every = [*measured, *without_luck(constant_actions(context, measure), context)]
     solved = with_constants(learned, best(every, context, alone))
     if solved is not None:
         return _selection(solved.pool, solved.weights, solved.margin, measured, measure)

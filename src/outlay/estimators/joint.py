@@ -73,6 +73,12 @@ class Joint:
             raise KeyError(f"{target!r} was not estimated; there are {', '.join(self.targets)}.")
         return self.targets.index(target)
 
+    def having(self, column: int, value: float, influence: NDArray[np.float64]) -> Self:
+        """Return the same with another value and influence `[G]` in one column."""
+        values, influences = self.value.copy(), self.influence.copy()
+        values[column], influences[:, column] = value, influence
+        return replace(self, value=values, influence=influences)
+
     def without(self, reasons: Sequence[Reason | None]) -> Self:
         """Return the same estimates, withholding those for which there is a reason `[T]` and not one already."""
         gone = np.array([reason is not None for reason in reasons], np.bool_)

@@ -3,17 +3,17 @@
     V(s)      E[(1−γ) Σ_t γᵗ r_t | s] of the log's policy, linear in features of the state, learned on *learn* users
     x_t       r_t + (γ^Δ V(s_{t+1}) − V(s_t)) / (1−γ)                                     the advantage, as logged
     LONG_RUN    mean V(s_0) + (1/k) Σ_{t<k} E_π[x_t]
-    LOG_STATES  mean V(s_0) + (1/k) Σ_{t<k} E[ρ x_t] / E[ρ]                   as if the days before were the log's
+    log states  mean V(s_0) + (1/k) Σ_{t<k} E[E[x_t | s_t, a_t = π(s_t)]]     as if the days before were the log's
 
 A policy's discounted value is that of the log's policy plus the mean of x over the days that it visits. Its first k
 days stand for all of them here, so that a policy which builds habits in a week of log is credited with them, where the
 total of the week is not. The total of x is measured like every other total; only V is a model. If features leave out
 something that lasts (who is eager), V takes it for a habit: claims therefore rest on totals of the window.
 
-`LONG_RUN` follows a policy from day to day (`sequential.py`) and so is noisy after many days. `LOG_STATES` rests on
-every row in which the log did as the policy does, and errs several times less, but leaves out what days in a row do to
-each other: coupons that tire, habits that add up. Choosing draws a line of the second through the first
-(`choosing/candidates.py`).
+`LONG_RUN` follows a policy from day to day (`sequential.py`) and so is noisy after many days. In the log's states, each
+day rests on every row of it in which the log did as the policy does, and errs several times less, but what days in a
+row do to each other is left out: coupons that tire, habits that add up. So are costs. Choosing draws a line of the
+second through the first (`choosing/candidates.py`).
 
 Source: Kakade & Langford (2002) for the difference of two policies, and for x in the states of the old policy;
 Bradtke & Barto (1996) for V.
@@ -30,9 +30,13 @@ from outlay.estimators.panel import Panel
 from outlay.estimators.row_features import hinges, plain_features, standardised
 
 LONG_RUN = str(Target("reward", kind="long run"))
-LOG_STATES = str(Target("reward", kind="log states"))
 MOST_USERS = 40_000  # learn users that V is learned from
 RIDGE = 1e-4  # of the mean square of a feature
+
+
+def in_log_states(name: str) -> str:
+    """Return the target of what is chosen by as if each day's states were the log's: of `reward`, a cost, decisions."""
+    return str(Target(name, kind="log states"))
 
 
 def advantages(panel: Panel) -> tuple[Array, Array]:

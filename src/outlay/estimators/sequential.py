@@ -48,7 +48,7 @@ from outlay.estimators.basis import Array
 from outlay.estimators.fitted import Fitted, not_shown, possible, range_of, sure
 from outlay.estimators.importance import row_ratios
 from outlay.estimators.joint import joined
-from outlay.estimators.long_run import LOG_STATES, LONG_RUN
+from outlay.estimators.long_run import LONG_RUN, in_log_states
 from outlay.estimators.panel import Index, Panel, TargetPolicy
 from outlay.estimators.row_features import before, standardised
 from outlay.estimators.windowed import discounted_weights, over_window, unlike, why_unlike
@@ -73,6 +73,7 @@ class Days:
         unlike: `[k]` share of the users whose window ended before that day, unlike all who went on.
         reached: `[k]` users whose window reaches each day.
         shown: number of days, at most k, that have users with the policy's actions.
+        apart: the same as if the days before each had been the log's; None where nothing is to be chosen by it.
     """
 
     value: Array
@@ -82,6 +83,7 @@ class Days:
     unlike: Array
     reached: NDArray[np.int64]
     shown: int
+    apart: _Apart | None
 
 
 @dataclass(frozen=True)
@@ -166,8 +168,59 @@ class _Regression:
     def carried(self, every: _Regressors, before: Array, weight: Array) -> Array:
         """Mass `[r, end − first]` of the rows that take part, from what arrives `[n, end − first]` in all n rows."""
         alike = before[:, :1] if (before == before[:, :1]).all() else before
-        moved = every.block(self.on) @ cho_solve(self.factor, every.sums(alike)) * weight[self.on, None]
-        return np.broadcast_to(moved, (len(self.on), self.end - self.first))
+        return np.broadcast_to(self.mass(every, alike, weight), (len(self.on), self.end - self.first))
+
+    def mass(self, every: _Regressors, before: Array, weight: Array) -> Array:
+        """`[r, k]` of what arrives `[n, k]` in all n rows."""
+        moved: Array = every.block(self.on) @ cho_solve(self.factor, every.sums(before)) * weight[self.on, None]
+        return moved
+
+
+@dataclass(frozen=True)
+class _Apart:
+    """Means of each day over the rows that the log has on it, as of a policy that acts on that day alone.
+
+    Attributes:
+        users: `[U]` whose days count.
+        value: `[T, k]`; that of the advantage, the last outcome, stands a day later.
+        influence: `[U, T, k]`, of a sum over users.
+    """
+
+    users: NDArray[np.bool_]
+    value: Array
+    influence: Array
+
+    @classmethod
+    def empty(cls, users: NDArray[np.bool_], outcomes: int, days: int) -> _Apart:
+        """No day yet; a day that is never added is not known."""
+        return cls(users, np.full((outcomes, days), np.nan), np.zeros((len(users), outcomes, days)))
+
+    def add(
+        self, day: int, fit: _Regression, panel: Panel, rows: Index, every: _Regressors, ratio: Array, fitted: Array
+    ) -> None:
+        """Fill in what one regression of a day says of that day.
+
+        Args:
+            day: the day.
+            fit: its regression.
+            panel: of the rows.
+            rows: `[r]` of the day.
+            every: their regressors.
+            ratio: `[r]` ρ.
+            fitted: `[r, T, end − first]` what the regression gives them.
+        """
+        user = panel.user[rows]
+        for some, t in (slice(None, -1), day), (slice(-1, None), day + 1):
+            if not fit.first <= t < fit.end:
+                continue
+            covered = self.users & panel.covers(t + 1)
+            share = (covered[user] / covered.sum())[:, None]
+            own, moved = share * fitted[:, some, t - fit.first], fit.mass(every, share, ratio)
+            residual, influence = fit.residual[:, some, t - fit.first], self.influence[:, some, t]
+            self.value[some, t] = value = own.sum(axis=0) + (moved * residual).sum(axis=0)
+            influence[user] += own
+            influence[covered] -= value / covered.sum()
+            influence[user[fit.on]] += moved / (1 - fit.lever)[:, None] * residual
 
 
 @dataclass(frozen=True)
@@ -231,7 +284,7 @@ class Sequential:
             if k == self.window:
                 parts.insert(0, self._sums(names, means, discounted_weights(k, panel.discount), never, 1))
                 if self.advantages is not None:
-                    parts.append(self._long_run(means, members, ratio, never))
+                    parts.append(self._to_choose_by(means, members, never))
         parts += [self._not_shown(k) for k in horizons if k not in covered_days]
         if panel.data.steady:
             parts += [
@@ -251,6 +304,7 @@ class Sequential:
         share, known = users / users.sum(), panel.known_until(days)
         ahead = np.zeros((U, self._outcome.shape[1], days))  # of each user's next row
         stages: list[tuple[Index, list[_Regression]]] = []
+        apart = None if self.advantages is None else _Apart.empty(users, self._outcome.shape[1], days)
         for day in range(days - 1, -1, -1):
             rows = self._rows[day][users[panel.user[self._rows[day]]]]
             every, taken = self._regressors(rows, given), np.flatnonzero(ratio[rows] > 0)
@@ -262,7 +316,10 @@ class Sequential:
                     continue
                 on, part = taken[told], goal[told, :, first - day : end - day]
                 fits.append(_Regression.of(first, end, on, every.block(on), ratio[rows[on]], part))
-                ahead[panel.user[rows], :, first:end] = every.times(fits[-1].theta).reshape(len(rows), *part.shape[1:])
+                fitted = every.times(fits[-1].theta).reshape(len(rows), *part.shape[1:])
+                ahead[panel.user[rows], :, first:end] = fitted
+                if apart is not None:
+                    apart.add(day, fits[-1], panel, rows, every, ratio[rows], fitted)
             stages.append((rows, fits))
         value = np.tensordot(share, ahead, 1)
         influence = share[:, None, None] * (ahead - value)
@@ -286,7 +343,8 @@ class Sequential:
                     mass[on, day] = moved[:, 0]
                     extrapolated[day] = -np.minimum(moved[:, 0], 0).sum()
         reached = np.array([(users & panel.covers(day + 1)).sum() for day in range(days)])
-        return Days(value, U * influence, mass, extrapolated, self._unlike(users.tobytes(), days), reached, shown)
+        unlike = self._unlike(users.tobytes(), days)
+        return Days(value, U * influence, mass, extrapolated, unlike, reached, shown, apart)
 
     def _goal(self, rows: Index, ahead: Array, day: int) -> Array:
         """`[r, T, k − day]` outcomes of some rows of a day and what lies ahead of them.
@@ -349,42 +407,38 @@ class Sequential:
             ]
         )
 
-    def _long_run(
-        self, means: Days, users: NDArray[np.bool_], ratio: Array, never: tuple[Reason, float] | None
-    ) -> Fitted:
-        """Return `LONG_RUN` and `LOG_STATES`: the log's value at first states, and the mean advantage of some days."""
+    def _to_choose_by(self, means: Days, users: NDArray[np.bool_], never: tuple[Reason, float] | None) -> Fitted:
+        """Return `LONG_RUN`, and all that is chosen by as if earlier days were the log's (`in_log_states`).
+
+        Rewards are the log's value at first states and the mean advantage of some days; the others, means over the
+        window.
+        """
         assert self.advantages is not None
-        start = self.advantages[1][self.panel.first]
-        base = start[users].mean()
-        days = max(1, self.window - 1)
-        told = slice(1, 1 + days)
-        own = np.where(users, (start - base) * len(users) / users.sum(), 0.0)
+        assert means.apart is not None
+        start, U = self.advantages[1][self.panel.first], len(users)
+        base, k = start[users].mean(), self.window
+        days = max(1, k - 1)
+        told, weights = slice(1, 1 + days), discounted_weights(k, self.panel.discount)
+        own = np.where(users, (start - base) * U / users.sum(), 0.0)
         lost = Reason(ReasonKind.NEVER_GIVEN_AFTER, {"days": int(means.shown)})
         reason = never[0] if never else lost if days > means.shown else why_unlike(means.unlike[told])
-        there, off = self._in_log_states(users, ratio, days)
-        value = base + np.array([means.value[-1, told].mean(), there])
-        influence = own[:, None] + np.column_stack([means.influence[:, -1, told].mean(axis=1), off])
+        apart, influence = means.apart.value, U * means.apart.influence
+        columns = [
+            (base + means.value[-1, told].mean(), own + means.influence[:, -1, told].mean(axis=1)),
+            (base + apart[-1, told].mean(), own + influence[:, -1, told].mean(axis=1)),
+            *((apart[t, :k] @ weights, influence[:, t, :k] @ weights) for t in range(1, len(self._names))),
+        ]
+        unknown = np.nan if reason else 0.0
+        targets = (LONG_RUN, *(in_log_states(name) for name in self._names))
         return Fitted(
-            targets=(LONG_RUN, LOG_STATES),
-            value=value + (np.nan if reason else 0.0),
-            influence=influence + (np.nan if reason else 0.0),
-            mass=np.repeat(means.mass[:, :days].sum(axis=1)[:, None], 2, axis=1),
-            withheld=(reason, reason),
-            unsupported=np.array([never[1] if never else means.extrapolated[:days].mean(), 0.0]),
+            targets=targets,
+            value=np.array([value for value, _ in columns]) + unknown,
+            influence=np.column_stack([of for _, of in columns]) + unknown,
+            mass=np.repeat(means.mass[:, :days].sum(axis=1)[:, None], len(targets), axis=1),
+            withheld=(reason,) * len(targets),
+            unsupported=np.array([never[1] if never else means.extrapolated[:days].mean(), *[0.0] * len(self._names)]),
             daily=np.empty((0, len(self.panel.names))),
         )
-
-    def _in_log_states(self, users: NDArray[np.bool_], ratio: Array, days: int) -> tuple[float, Array]:
-        """Return the mean over days of E[ρ x] / E[ρ] over the rows of `users` `[U]`, and its influence `[U]`."""
-        assert self.advantages is not None
-        advantage, panel, found = self.advantages[0], self.panel, []
-        known, influence = users[panel.user] & ((panel.following >= 0) | panel.terminal), np.zeros(len(users))
-        for day in range(days):
-            rows = self._rows[day][known[self._rows[day]]]
-            weight = ratio[rows] / max(float(ratio[rows].sum()), TINY)
-            found.append(float(weight @ advantage[rows]))
-            influence[panel.user[rows]] += len(users) * weight * (advantage[rows] - found[-1]) / days
-        return float(np.mean(found)), influence
 
     def _not_shown(self, days: int) -> Fitted:
         """Return withheld totals of a number of days that no user's log covers."""

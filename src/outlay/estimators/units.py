@@ -22,7 +22,7 @@ from outlay.core.estimate import Estimate, Kind, Target
 from outlay.core.inequalities import Inequalities
 from outlay.core.reasons import Reason, ReasonKind
 from outlay.estimators.joint import Joint
-from outlay.estimators.long_run import LOG_STATES, LONG_RUN
+from outlay.estimators.long_run import LONG_RUN, in_log_states
 from outlay.ops.intervals import ratio
 
 Array = NDArray[np.float64]
@@ -90,12 +90,18 @@ def chosen_by(joint: Joint, campaign: Campaign) -> tuple[float, Array]:
     return float(joint.value[place]), joint.influence[:, place]
 
 
-def anchor(joint: Joint, campaign: Campaign) -> tuple[float, Array] | None:
-    """Return what `chosen_by` would be as if earlier days were the log's, and its influence `[G]`; None if unknown."""
-    if LOG_STATES not in joint.targets:
+def apart(joint: Joint, name: str) -> tuple[float, Array] | None:
+    """Return what is chosen by as if earlier days were the log's, and its influence `[G]`; None if it is unknown.
+
+    Args:
+        joint: of a policy.
+        name: `reward`, as `chosen_by` has it, a cost or `decisions`, per day.
+    """
+    target = in_log_states(name)
+    if target not in joint.targets:
         return None
-    place, days = joint.column(LOG_STATES), days_counted(campaign)
-    return days * float(joint.value[place]), days * joint.influence[:, place]
+    place = joint.column(target)
+    return float(joint.value[place]), joint.influence[:, place]
 
 
 def decisions(joint: Joint, campaign: Campaign) -> Array:
@@ -129,7 +135,7 @@ def displayed(joint: Joint, campaign: Campaign) -> Joint:
     kept = [
         t
         for t, target in enumerate(joint.targets)
-        if not counts_decisions(target) and target not in (LONG_RUN, LOG_STATES)
+        if not counts_decisions(target) and Target.parse(target).kind not in ("long run", "log states")
     ]
     return Joint(
         targets=tuple(joint.targets[t] for t in kept),

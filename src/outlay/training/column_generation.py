@@ -30,7 +30,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from outlay.choosing.candidates import CandidatePolicy, MeasuredPolicy, RunContext, measure_further, with_objectives
+from outlay.choosing.candidates import CandidatePolicy, MeasuredPolicy, RunContext, measure_further, without_luck
 from outlay.choosing.choose import best, margins_of, solve
 from outlay.choosing.measure import Measure
 from outlay.core.campaign import Campaign
@@ -108,14 +108,14 @@ def generate(context: RunContext, kept: Sequence[MeasuredPolicy], at: Measure, r
     def ended(gap: Gap | None, unknown: str | None = None) -> Generated:
         added = pool[first:]
         wider = replace(at, bundle=replace(at.served, members=members)) if added else at
-        return Generated(with_objectives([*kept, *added], context), wider, gap, unknown)
+        return Generated(without_luck([*kept, *added], context), wider, gap, unknown)
 
     while True:
         master = _master(pool, context)
         if master is None:
             return ended(None, "none of its policies could be measured")
         columns, theirs = measure_further(context, respond(master.multiplier / days), kept, at)
-        every = with_objectives([*pool, *columns], context)
+        every = without_luck([*pool, *columns], context)
         known = [i for i, column in enumerate(columns) if column.withheld is None]
         if not known:
             return ended(None, f"its best response could not be measured: {columns[0].withheld}")
@@ -123,7 +123,7 @@ def generate(context: RunContext, kept: Sequence[MeasuredPolicy], at: Measure, r
         value = float(master.weights @ [pool[i].objective for i in master.places])
         taken = [i for promise, _, i in priced if promise > ROUNDING * abs(value)]
         if taken and rounds < ROUNDS:
-            pool = with_objectives([*pool, *(columns[i] for i in taken)], context)
+            pool = without_luck([*pool, *(columns[i] for i in taken)], context)
             members = (*members, *(theirs.members[i] for i in taken))
             rounds += 1
             continue
