@@ -60,6 +60,7 @@ from outlay.core.errors import CampaignError
 from outlay.core.progress import Progress
 from outlay.core.transitions import Transitions
 from outlay.learning import checkpoint
+from outlay.learning.amounts import action_basis
 from outlay.learning.checkpoint import TrainingKey
 from outlay.learning.held_out import HeldOut, choice_rows
 from outlay.learning.in_steps import learn_in_steps
@@ -78,7 +79,6 @@ from outlay.nets.orthogonal import (
     init_orthogonal,
     value_heads,
 )
-from outlay.ops.action_basis import smooth_basis
 
 WITHOUT_LUCK = True
 
@@ -296,7 +296,7 @@ def _functions(data: Transitions, train: Train, rows: NDArray[np.int64]) -> tupl
 
     Values that are large because an action is rare are bounded, so that its effect is shrunk more.
     """
-    basis = smooth_basis(data.actions, train.action_degree, data.campaign.meta.none)
+    basis = action_basis(data, train.action_degree, rows)
     wide = np.eye(data.num_actions) if basis is None else np.asarray(basis)
     share = np.bincount(np.asarray(data.action[rows]), minlength=data.num_actions) / len(rows)
     # The constant part belongs to the level.

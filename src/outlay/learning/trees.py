@@ -39,13 +39,13 @@ from outlay.core.arrays import Dense, NetworkArrays, body_network, read_network,
 from outlay.core.bodies import Node, Trees, joined
 from outlay.core.progress import Progress
 from outlay.learning import checkpoint
+from outlay.learning.amounts import action_basis
 from outlay.learning.boosting import Boosted, BoostingRows, BoostingSettings, boost, constants, slices
 from outlay.learning.checkpoint import TrainingKey
 from outlay.learning.held_out import choice_rows
 from outlay.learning.learner import BestResponses, Task, TrainingInputs
 from outlay.learning.multipliers import LOOK_ROWS, Answers, answered
 from outlay.learning.trees_usual import TrainingColumns, parts_of, usual
-from outlay.ops.action_basis import smooth_basis
 
 WITHOUT_LUCK = True
 
@@ -79,7 +79,7 @@ class TreesTraining(TrainingInputs):
         """`[d, K]` functions e of the action: orthonormal under the logged frequencies, smooth ones first."""
         data, rows = self.data, self.learn_rows[~self.data.forced[self.learn_rows]]
         share = np.bincount(np.asarray(data.action[rows]), minlength=data.num_actions) / max(1, len(rows))
-        basis = smooth_basis(data.actions, self.train.action_degree, data.campaign.meta.none)
+        basis = action_basis(data, self.train.action_degree, self.learn_rows)
         values: list[Vector] = []
         for row in np.eye(data.num_actions) if basis is None else np.asarray(basis):
             left = np.where(share > 0, row - row @ share, 0.0)
