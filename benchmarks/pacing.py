@@ -214,7 +214,7 @@ class _Purse:
         for answer, wait in zip(
             (answer for answer, redeem in zip(answers, redeems, strict=True) if redeem), after[redeems], strict=True
         ):
-            if answer.action > 0 and answer.decision_id is not None:
+            if float(answer.action) > 0 and answer.decision_id is not None:
                 heapq.heappush(self._due, (now + int(wait), answer.decision_id))
 
     def due(self, now: int) -> list[Outcome]:

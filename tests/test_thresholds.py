@@ -47,6 +47,7 @@ SPEED = {  # speed and memory
     "logs.blocks": "ROWS",
     "logs.columns": "CHUNK",
     "logs.drivers": "MOST_ACTIONS MOST_FEATURES",
+    "logs.evidence": "ROWS",
     "logs.encode": "FIELDS SAVE_SECONDS STRIP",
     "logs.fetch": "CHUNK",
     "logs.values": "MOST_AMOUNTS",
@@ -79,8 +80,9 @@ LAYOUT = {  # what is shown or guessed
     "experiments.split": "OUTSIDE",
     "experiments.words": "MOST MOST_DIGITS MOST_RUNS",
     "logs.columns": "FEW PAIRS",
-    "logs.guess": "MANY",
-    "logs.values": "MOST",
+    "logs.evidence": "BY_CHANCE CALIBRATED MOST_ARMS SPANS",
+    "logs.guess": "AHEAD BETWEEN FORETOLD LEAST_ACTION LEAST_USER MANY MOVES PEOPLE SUMMED SURE_ACTION",
+    "logs.naming": "MOST",
 }
 METHOD = {  # inside a method: ridges, folds, bins
     "estimators.basis": "RIDGE",

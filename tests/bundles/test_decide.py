@@ -14,6 +14,7 @@ import pytest
 
 from outlay.bundles.decide import Bundle, unknown_values, unseen_rows
 from outlay.bundles.rows import eligible_actions
+from outlay.core.actions import ActionNames
 from outlay.core.errors import LogError
 
 COLUMNS = ["row", "user", "action", "action_index", "member", "probability"]
@@ -166,14 +167,14 @@ def test_eligible_is_read_right_in_a_slice_and_in_any_number_type() -> None:
     wanted = [[False, True, False], [True, True, True], [True, False, True], [False, True, True]]
     for kind in (pa.float64(), pa.float32(), pa.string()):
         table = pa.table({"allowed": column.cast(pa.list_(kind))}).slice(1)
-        assert eligible_actions(table, "allowed", actions).tolist() == wanted
-        assert eligible_actions(table.to_batches()[0], "allowed", actions).tolist() == wanted
+        assert eligible_actions(table, "allowed", actions, ActionNames()).tolist() == wanted
+        assert eligible_actions(table.to_batches()[0], "allowed", actions, ActionNames()).tolist() == wanted
 
 
 @pytest.mark.parametrize(
     ("lists", "message"),
     [
-        ([[0.0], [2.0]], r"row 7, column 'allowed': holds 2, .*\[0\.0, 1\.5\]"),
+        ([[0.0], [2.0]], r"row 7, column 'allowed': holds 2, .*\[0, 1\.5\]"),
         ([[0.0], [None]], "row 7, .* holds nan"),
         ([[0.0], []], r"row 7, column 'allowed': .*no action"),
         ([0.0, 1.5], r"column 'allowed': .*double.*lists"),
@@ -182,7 +183,7 @@ def test_eligible_is_read_right_in_a_slice_and_in_any_number_type() -> None:
 )
 def test_impossible_eligible_lists_are_named(lists: list[Any], message: str) -> None:
     with pytest.raises(LogError, match=message):
-        eligible_actions(pa.table({"allowed": lists}), "allowed", np.array([0.0, 1.5]), first_row=6)
+        eligible_actions(pa.table({"allowed": lists}), "allowed", np.array([0.0, 1.5]), ActionNames(), first_row=6)
 
 
 def test_eligible_must_be_there_where_the_campaign_has_it(eligible_bundle: Bundle) -> None:

@@ -319,7 +319,7 @@ WRONG: dict[str, tuple[Callable[[pa.Table], pa.Table], tuple[str, ...]]] = {
     ),
     "an action has another name": (
         lambda t: changed(t, "3", None, "coupon_3"),
-        ("column 'coupon_3'", "not an action of this log (1, 2, 3)", "by the value given"),
+        ("column 'coupon_3'", "not an action of this log (1, 2, 3)", "by its action"),
     ),
     "an action is unknown": (lambda t: t.append_column("4", t["3"]), ("column '4'", "not an action of this log")),
     "an action is absent": (lambda t: t.drop_columns(["2"]), ("has no column for 2", "with 0 where it is never given")),

@@ -77,7 +77,9 @@ def test_from_a_log_to_decisions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 def test_the_guesses_of_init_can_be_checked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     told("simulate", "habit", "--out", "camp", "--users", 500)
-    assert "then run: outlay check guess.toml" in told("init", "camp/log.parquet", "--out", "guess.toml")
+    said = told("init", "camp/log.parquet", "--out", "guess.toml", "--yes")
+    assert not missing(said, "What the columns do", "0 errors", "Next: outlay check guess.toml", "NOT SURE")
+    assert told("init", "camp/log.parquet", "--out", "quiet.toml", "--quiet") == ""
     assert "#" in Path("guess.toml").read_text()
     assert "500" in told("check", "guess.toml")
 

@@ -25,6 +25,7 @@ PROJECT = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text
 IMPORTED = {
     "vl-convert-python": "vl_convert",
     "adbc-driver-postgresql": "adbc_driver_postgresql",
+    "python-calamine": "python_calamine",
 }  # where it is not the package's name
 
 

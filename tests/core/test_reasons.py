@@ -72,6 +72,7 @@ READS: dict[ReasonKind, tuple[Mapping[str, Any], str]] = {
     K.REPRODUCED: ({}, "the estimator gives the old policy's observed totals back"),
     K.NO_TOTAL: ({}, "not checked: no total was both observed and fitted"),
     K.NOT_TESTED: ({}, "not tested: too few users, or clusters of them, have two days with a choice"),
+    K.ONE_ROW: ({}, "nothing to test: each user has one row, so there are no days before it"),
     K.NOT_ALL_GIVEN: (
         {},
         "not tested: in some states the old policy never gave some of the actions that are allowed",

@@ -74,7 +74,7 @@ def coupons(tmp_path_factory: pytest.TempPathFactory) -> Job:
 @pytest.mark.parametrize("name", ["charitable_match", "couponsretailer"])
 def test_the_campaign_file_is_valid_and_its_source_lies_beside_the_checkout(name: str) -> None:
     campaign = Campaign.load(ROOT / "examples" / name / "campaign.toml")
-    assert Path(campaign.source).resolve().parent == (ROOT.parent / "shared" / "data" / name).resolve()
+    assert Path(str(campaign.source)).resolve().parent == (ROOT.parent / "shared" / "data" / name).resolve()
 
 
 def assert_honest(job: Job) -> None:

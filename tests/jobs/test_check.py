@@ -72,18 +72,6 @@ def test_all_findings_are_listed_and_counted(tmp_path: Path) -> None:
     assert counts["log.actions"] == 1
 
 
-@pytest.mark.parametrize(
-    ("days", "discount", "log", "told"),
-    [(1, 0.8, "", True), (1, 0.0, "", False), (1, 0.8, 'terminal = "true"', False), (2, 0.8, "", False)],
-)
-def test_a_row_per_user_says_nothing_of_what_follows(
-    tmp_path: Path, days: int, discount: float, log: str, told: bool
-) -> None:
-    report = check(campaign_file(tmp_path, panel(users=300, days=days), discount=discount, log=log))
-    assert ("campaign.discount" in where(report, "warning")) == told
-    assert not report.blocks
-
-
 def test_a_campaign_file_that_does_not_fit_the_log_is_an_error(tmp_path: Path) -> None:
     path = campaign_file(tmp_path, panel(), tail='reserve = "cuopon"')
     with pytest.raises(CampaignError, match=r"budget coupon_cost\.reserve.*Did you mean 'coupon'\?"):

@@ -13,7 +13,6 @@ import pytest
 import outlay
 from campaign_files import campaign_file, panel
 from outlay.core.errors import OutlayError
-from telling import missing
 
 ODD = 'the "user" of\'s'
 
@@ -64,57 +63,6 @@ def test_a_moment_becomes_a_day_by_the_line_offered(tmp_path: Path, name: str) -
     with_line(path, pasted(str(error.value), "time"))
 
     assert len(outlay.prepare(path, tmp_path / "data").action) == 120
-
-
-def test_texts_become_actions_by_the_line_offered(tmp_path: Path) -> None:
-    columns = panel()
-    columns["coupon"] = [{1.0: "none", 2.0: 'it\'s "10%"', 3.0: "big"}[value] for value in columns["coupon"]]
-    columns["paid"] = columns["active"]
-    path = campaign_file(tmp_path, columns)
-    path.write_text(path.read_text().replace('cost = "coupon * active"', 'cost = "paid"'))
-
-    with pytest.raises(OutlayError, match="Actions are numbers") as error:
-        outlay.prepare(path, tmp_path / "data")
-    with_line(path, pasted(str(error.value), "action"))
-
-    assert outlay.prepare(path, tmp_path / "data").actions.tolist() == [0, 1, 2]
-
-
-def named(columns: dict[str, list[Any]], names: list[str]) -> dict[str, list[Any]]:
-    """The log with texts for its three actions."""
-    columns["coupon"] = [names[int(value) - 1] for value in columns["coupon"]]
-    columns["paid"] = columns["active"]
-    return columns
-
-
-@pytest.mark.parametrize("none", [True, False])
-def test_a_named_action_keeps_its_amount_and_none_is_none(tmp_path: Path, none: bool) -> None:
-    """By the alphabet, "20% off" would be nothing and "none" the most."""
-    names = ["none", "20% off", "5% off"]
-    path = campaign_file(tmp_path, named(panel(), names), campaign="none = 0.0" if none else "")
-    path.write_text(path.read_text().replace('cost = "coupon * active"', 'cost = "paid"'))
-    with pytest.raises(OutlayError, match="Actions are numbers") as error:
-        outlay.prepare(path, tmp_path / "data")
-    with_line(path, pasted(str(error.value), "action"))
-    assert ("none = 0.0 under [campaign]" in str(error.value)) is not none
-    data = outlay.prepare(path, tmp_path / "data")
-    assert data.actions.tolist() == [0, 5, 20]
-    wanted = {"none": 0.0, "20% off": 20.0, "5% off": 5.0}
-    given = [wanted[text] for text in named(panel(), names)["coupon"]]
-    assert sorted(data.actions[data.action].tolist()) == sorted(given)
-
-
-def test_every_text_is_in_the_line(tmp_path: Path) -> None:
-    columns = panel(users=60)
-    columns["coupon"] = [f"{10 + i % 40} EUR" for i in range(240)]
-    columns["paid"] = columns["active"]
-    path = campaign_file(tmp_path, columns, campaign="none = 0.0")
-    path.write_text(path.read_text().replace('cost = "coupon * active"', 'cost = "paid"'))
-    with pytest.raises(OutlayError, match="Actions are numbers") as error:
-        outlay.prepare(path, tmp_path / "data")
-    assert not missing(str(error.value), "gives nothing", "number is 0")
-    with_line(path, pasted(str(error.value), "action"))
-    assert outlay.prepare(path, tmp_path / "data").actions.tolist() == [float(10 + i) for i in range(40)]
 
 
 @pytest.mark.parametrize("role", ["action", "reward", "cost", "numeric"])

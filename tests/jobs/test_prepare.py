@@ -300,7 +300,11 @@ BAD: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
     "reward of 1e300": ({"active": [1e300] + [0.0] * 119}, {}, r"log\.reward: reward is beyond 1e\+30 in 1 rows"),
     "action of 1e300": ({"coupon": [1e300] + [1.0] * 119}, {}, r"log\.action: action is beyond 1e\+30 in 1 rows"),
     "text reward": ({"active": ["yes"] * 120}, {}, r"log\.reward.*'yes' in row 1 is not a number"),
-    "text action": ({"coupon": ["ten", "none"] * 60}, {}, r"log\.action.*case coupon when 'none' then 0"),
+    "names for amounts": (
+        {"coupon": ["ten", "none"] * 60},
+        {},
+        r"budget coupon_cost\.cost.*coupon \* active.*as in cost = \{ \"none\" = 1\.0, \"ten\" = 2\.0 \}",
+    ),
     "negative propensity": (
         {"p": [-0.1] + [0.5] * 119},
         {"log": 'propensity = "p"'},

@@ -50,7 +50,7 @@ def test_numbers_of_offers_are_learned_on_their_own() -> None:
 def test_amounts_inform_each_other() -> None:
     data = log(CURVE, 1_000, 10, noise=10.0)
     basis = action_basis(data, DEGREE, np.arange(len(data)))
-    assert basis == smooth_basis(data.actions, DEGREE, data.campaign.meta.none)
+    assert basis == smooth_basis(data.actions, DEGREE, data.campaign.none)
 
 
 def test_a_contradiction_that_does_not_matter_is_none() -> None:

@@ -21,8 +21,9 @@ from outlay.estimators.panel import Panel
 from outlay.jobs.check import check
 from outlay.jobs.evaluate import evaluate
 from outlay.jobs.prepare import prepare
-from outlay.logs.drivers import assignment, used
+from outlay.logs.drivers import assignment
 from outlay.logs.quality import inspect
+from outlay.logs.reading import used
 from outlay.logs.roles import link, open_log
 from policy_files import policy_file
 

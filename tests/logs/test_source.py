@@ -96,9 +96,9 @@ def test_unreadable_paths_are_refused(tmp_path: Path) -> None:
         rows(tmp_path / "*.parquet", {"x": "x"})
     with pytest.raises(LogError, match="is a folder"):
         rows(tmp_path, {"x": "x"})
-    (tmp_path / "rows.xlsx").write_text("x")
+    (tmp_path / "rows.pickle").write_text("x")
     with pytest.raises(LogError, match="extension"):
-        rows(tmp_path / "rows.xlsx", {"x": "x"})
+        rows(tmp_path / "rows.pickle", {"x": "x"})
     (tmp_path / "rows.parquet").write_text("no parquet")
     with pytest.raises(LogError, match=r"rows\.parquet.*cannot be read"):
         rows(tmp_path / "rows.parquet", {"x": "x"})

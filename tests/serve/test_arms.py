@@ -271,7 +271,7 @@ def config() -> ServeConfig:
         ({"name": "policy"}, {}, "arm 'policy': .*the server .*outside"),
         ({"name": "random"}, {}, "arm 'random': "),
         ({"name": "x" * 300}, {}, "more than 248 characters"),
-        ({"action": 2.0}, {}, r"arm 'a'\.action: is 2, .*\[0\.0, 1\.5, 3\.0\]"),
+        ({"action": 2.0}, {}, r"arm 'a'\.action: is 2, .*\[0, 1\.5, 3\]"),
         ({"budget": 10.001}, {}, r"arm 'a'\.budget: 10\.001 yuan .*minor units"),
         ({"kind": "bundle", "action": None, "bundle": "nowhere"}, {}, "nowhere: does not exist"),
         (

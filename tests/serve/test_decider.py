@@ -16,6 +16,7 @@ from msgspec import DecodeError, structs
 
 from outlay.bundles.decide import Bundle
 from outlay.bundles.pool import Pool
+from outlay.core.actions import ActionNames
 from outlay.core.schema import MISSING_TEXTS, Categorical, Numeric, Schema
 from outlay.serve.config import ValueLimits
 from outlay.serve.deciding.decider import (
@@ -243,18 +244,18 @@ def test_a_state_that_the_log_never_showed_is_marked(bundle: Bundle, table_bundl
     ],
 )
 def test_a_value_out_of_bounds_is_refused(limits: ValueLimits, passes: bool) -> None:
-    assert value_refusal(limits, 3.0, none=0.0) == (None if passes else VALUE_LIMIT)
+    assert value_refusal(limits, 3.0, none=0.0, names=ActionNames()) == (None if passes else VALUE_LIMIT)
 
 
 @pytest.mark.parametrize("action", [0.1 + 0.2, 0.30000001192092896, 0.29999998])
 @pytest.mark.parametrize("limits", [{"at_most": 0.3}, {"at_least": 0.3}, {"allowed": (0.3,)}])
 def test_a_bound_is_the_amount_that_it_says(limits: dict[str, Any], action: float) -> None:
     """0.1 + 0.2, or 0.3 in single precision, is 0.3."""
-    assert value_refusal(ValueLimits(**limits), action, none=0.0) is None
+    assert value_refusal(ValueLimits(**limits), action, none=0.0, names=ActionNames()) is None
 
 
 def test_none_may_always_be_given() -> None:
-    assert value_refusal(ValueLimits(at_least=1.0, allowed=(3.0,)), 0.0, none=0.0) is None
+    assert value_refusal(ValueLimits(at_least=1.0, allowed=(3.0,)), 0.0, none=0.0, names=ActionNames()) is None
 
 
 def test_a_draw_comes_back_as_it_was() -> None:

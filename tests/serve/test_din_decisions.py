@@ -84,8 +84,8 @@ def test_the_bundle_says_what_it_reads_and_the_run_keeps_its_states_counted(run:
 
 
 def test_a_log_and_a_data_folder_give_the_same_decisions(run: Run, today: Any, tmp_path: Path) -> None:
-    bundle, log, data = outlay.load_bundle(run.bundle), run.data().campaign.source, run.data().folder
-    one = scored(bundle, today, tmp_path, Path(log))
+    bundle, log, data = outlay.load_bundle(run.bundle), Path(str(run.data().campaign.source)), run.data().folder
+    one = scored(bundle, today, tmp_path, log)
     assert one == scored(bundle, today, tmp_path, data)
     assert len(set(one)) > 1
     tables = []

@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 from outlay.bundles.certificate import Judgement
 from outlay.bundles.manifest import Manifest
 from outlay.bundles.rows import eligible_actions, record_batches, users_of
+from outlay.core.actions import ActionNames
 from outlay.core.campaign import Campaign
 from outlay.core.files import MANIFEST
 from outlay.core.history import History
@@ -174,6 +175,18 @@ class Bundle:
         return np.array(self.manifest.actions, np.float64)
 
     @cached_property
+    def names(self) -> ActionNames:
+        """What actions are called."""
+        return self.campaign.names
+
+    def called(self, action: NDArray[np.integer[Any]]) -> dict[str, Any]:
+        """The columns that say which actions were chosen `[N]`: as the log calls them, and their amounts."""
+        return {
+            name: pa.array(column).take(pa.array(action))
+            for name, column in self.names.columns(self.actions.tolist()).items()
+        }
+
+    @cached_property
     def weights(self) -> NDArray[np.float64]:
         """`[k]` α."""
         return np.array([member.weight for member in self.members])
@@ -237,7 +250,11 @@ class Bundle:
         """`decide` for one pyarrow RecordBatch or small Table, whose first row is row `first_row` of `file`."""
         encoded = self.schema.encode(batch, file=file)
         name = self.manifest.eligible
-        eligible = None if name is None else eligible_actions(batch, name, self.actions, first_row=first_row, file=file)
+        eligible = (
+            None
+            if name is None
+            else eligible_actions(batch, name, self.actions, self.names, first_row=first_row, file=file)
+        )
         chosen, values = zip(*self.choices(encoded.codes, encoded.numbers, eligible), strict=True)
         actions = np.stack(chosen, axis=1)
         rows = np.arange(first_row, first_row + batch.num_rows)
@@ -309,7 +326,7 @@ class Bundle:
         return {
             "row": rows,
             **({} if users is None else {"user": users}),
-            "action": self.actions[action],
+            **self.called(action),
             "action_index": action,
             "member": drawn,
             "probability": (actions == action[:, None]) @ self.weights,
@@ -324,7 +341,7 @@ class Bundle:
             "row": np.repeat(rows, k),
             "member": np.tile(np.arange(k), count),
             "weight": np.tile(self.weights, count),
-            "action": self.actions[actions.ravel()],
+            **self.called(actions.ravel()),
             "action_index": actions.ravel(),
             "q": pa.ListArray.from_arrays(pa.array(ends), pa.array(values.ravel())),
         }

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from outlay.core.actions import ActionNames, all_named, named
 from outlay.core.errors import LogError
 from outlay.core.schema import check_single, user_text
 
@@ -65,7 +66,13 @@ def users_of(batch: Any, name: str, *, first_row: int = 0, file: str | Path | No
 
 
 def eligible_actions(
-    batch: Any, name: str, actions: NDArray[np.float64], *, first_row: int = 0, file: str | Path | None = None
+    batch: Any,
+    name: str,
+    actions: NDArray[np.float64],
+    names: ActionNames,
+    *,
+    first_row: int = 0,
+    file: str | Path | None = None,
 ) -> NDArray[np.bool_]:
     """Which actions each row allows.
 
@@ -73,6 +80,7 @@ def eligible_actions(
         batch: a pyarrow RecordBatch or Table.
         name: its list column of action values; null allows all.
         actions: `[K]` the values there are, ascending.
+        names: what they are called, as the lists have them.
         first_row: position of the batch's first row in `file`, for errors.
         file: what to call the table in an error.
 
@@ -83,15 +91,17 @@ def eligible_actions(
         LogError: if the column is missing or holds no lists, or a list is empty or has a value that is no action.
     """
     column = f"column {name!r}"
-    lists = _lists_of_actions(batch, name, file)
+    lists = _lists_of_actions(batch, name, names, file)
     row = pc.list_parent_indices(lists).to_numpy(zero_copy_only=False)
-    value = lists.flatten().to_numpy(zero_copy_only=False)
+    value = _values(lists.flatten(), names)
     index = np.searchsorted((actions[1:] + actions[:-1]) / 2, value)
     known = np.isclose(actions[index], value, rtol=1e-6, atol=0)  # single precision is near enough
     if not known.all():
         first = int(known.argmin())
+        wrong = lists.flatten()[first].as_py() if names.labels else float(value[first])
         raise LogError(
-            f"holds {value[first]:g}, which is not one of the actions {actions.tolist()}.",
+            f"holds {'null' if wrong is None else named(wrong)}, which is not one of the actions "
+            f"{_every(actions, names)}.",
             file=file,
             where=f"row {first_row + int(row[first])}, {column}",
             way_out="Fix the list.",
@@ -109,8 +119,20 @@ def eligible_actions(
     return eligible
 
 
-def _lists_of_actions(batch: Any, name: str, file: str | Path | None) -> Any:
-    """The column as an Arrow array of lists of numbers. Raises LogError if it is missing or holds no lists."""
+def _values(given: Any, names: ActionNames) -> NDArray[np.float64]:
+    """The numbers of actions, an Arrow array; NaN where there is no such action."""
+    if not names.labels:
+        return np.asarray(given.to_numpy(zero_copy_only=False), np.float64)
+    place = pc.fill_null(pc.index_in(given, pa.array(names.labels)), -1).to_numpy(zero_copy_only=False)
+    return np.where(place < 0, np.nan, np.array(names.values)[place])
+
+
+def _every(actions: NDArray[np.float64], names: ActionNames) -> str:
+    return f"[{all_named([names.given(value) for value in actions.tolist()], len(actions))}]"
+
+
+def _lists_of_actions(batch: Any, name: str, names: ActionNames, file: str | Path | None) -> Any:
+    """The column as an Arrow array of lists of actions. Raises LogError if it is missing or holds no lists."""
     if name not in batch.schema.names:
         raise LogError(
             "the column of allowed actions is missing.",
@@ -120,7 +142,7 @@ def _lists_of_actions(batch: Any, name: str, file: str | Path | None) -> Any:
         )
     lists = _flat(batch.column(name))
     try:
-        return lists.cast(pa.list_(pa.float64()))
+        return lists.cast(pa.list_(pa.string() if names.labels else pa.float64()))
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError):
         raise LogError(
             f"holds {lists.type}; expected lists of action values.",

@@ -271,7 +271,7 @@ def described(spec: BundleSpec) -> Manifest:
     return Manifest(
         name=campaign.meta.name,
         unit=campaign.meta.unit,
-        none=campaign.meta.none,
+        none=campaign.none,
         discount=campaign.meta.discount,
         episode=campaign.meta.name,
         actions=_floats(spec.actions),
@@ -282,7 +282,7 @@ def described(spec: BundleSpec) -> Manifest:
         features=FeatureNames(
             tuple(each.name for each in spec.schema.categorical), tuple(each.name for each in spec.schema.numeric)
         ),
-        user=campaign.log.user,
+        user=campaign.log.user or "user",
         eligible=campaign.log.eligible,
         budgets=tuple(
             BudgetEntry(b.name, b.limit, b.per, b.sign, i == campaign.money) for i, b in enumerate(campaign.budgets)

@@ -374,7 +374,8 @@ def constant_actions(context: RunContext, measure: Measure) -> list[MeasuredPoli
     schema, count, budgets = context.seen.schema, data.num_actions, context.campaign.budgets
     days, heads = needed_days(context.campaign), len(context.heads)
     preferences = {
-        f"always {data.actions[a]:g}": np.arange(count) == a for a in np.flatnonzero(data.allowed_everywhere)
+        f"always {data.campaign.label(float(data.actions[a]))}": np.arange(count) == a
+        for a in np.flatnonzero(data.allowed_everywhere)
     }
     if data.eligible is not None:
         for j, budget in enumerate(budgets):

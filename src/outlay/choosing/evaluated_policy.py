@@ -87,8 +87,10 @@ def from_run(measure: Measure, run: Run, name: str) -> EvaluatedPolicy:
     """
     bundle = load_bundle(run.bundle)
     lags = LagFields.of(measure.data.schema, bundle.campaign, bundle.schema)
-    if bundle.schema != looking_back(measure.data, lags).schema or not np.array_equal(
-        bundle.actions, measure.data.actions
+    if (
+        bundle.schema != looking_back(measure.data, lags).schema
+        or not np.array_equal(bundle.actions, measure.data.actions)
+        or bundle.names != measure.data.campaign.names
     ):
         raise FolderError(
             "was trained on a log with other features, values or actions.",

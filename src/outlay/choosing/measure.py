@@ -375,7 +375,7 @@ class Measure:
         if not self.counted:
             return None
         campaign = self.data.campaign
-        return smooth_basis(self.data.actions, campaign.train.action_degree, campaign.meta.none)
+        return smooth_basis(self.data.actions, campaign.names.degree(campaign.train.action_degree), campaign.none)
 
     @cached_property
     def _evaluator(self) -> Callable[[int], Evaluator | Sequential]:

@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from outlay.core.actions import Given, all_named
 from outlay.core.campaign import Budget, Campaign
 from outlay.core.errors import CampaignError
 from outlay.core.reserves import TOO_LOW, WAY_OUT, too_low, unpriced, unpriced_words
@@ -25,8 +26,8 @@ def reserves(data: Transitions, campaign: Campaign) -> NDArray[np.float64]:
         CampaignError: if the expression cannot be told from the action alone.
     """
     budget = campaign.budgets[campaign.money]
-    if budget.reserve is not None:
-        return _evaluated(budget, campaign, data.actions)
+    if budget.stated:
+        return _stated(budget, campaign, data.actions)
     return largest_costs(data, campaign)
 
 
@@ -43,16 +44,19 @@ def check_stated(data: Transitions, campaign: Campaign) -> None:
     budget, amounts = campaign.budgets[campaign.money], stated_reserves(data, campaign, campaign.money)
     if amounts is None:
         return
-    low = too_low(data.actions.tolist(), amounts.tolist(), largest_costs(data, campaign).tolist(), _none(campaign))
+    low = too_low(
+        data.actions.tolist(), amounts.tolist(), largest_costs(data, campaign).tolist(), _none(campaign), campaign.names
+    )
     if low is not None:
         raise CampaignError(low.words, file=campaign.path, where=f"budget {budget.name}.reserve", way_out=TOO_LOW)
 
 
-def unpriced_of(data: Transitions, campaign: Campaign) -> list[float]:
+def unpriced_of(data: Transitions, campaign: Campaign) -> list[Given]:
     """Return the actions for which nothing would be set aside, since nothing says what they cost."""
-    if campaign.budgets[campaign.money].reserve is not None:
+    if campaign.budgets[campaign.money].stated:
         return []
-    return unpriced(data.actions.tolist(), largest_costs(data, campaign).tolist(), _none(campaign))
+    free = unpriced(data.actions.tolist(), largest_costs(data, campaign).tolist(), _none(campaign))
+    return [campaign.given(action) for action in free]
 
 
 def usable_reserves(data: Transitions, campaign: Campaign) -> NDArray[np.float64]:
@@ -76,16 +80,20 @@ def stated_reserves(data: Transitions, campaign: Campaign, place: int) -> NDArra
     """`[K]` what a budget states as the largest cost of each action; None where it does not, or not by action alone."""
     budget = campaign.budgets[place]
     try:
-        return None if budget.reserve is None else _evaluated(budget, campaign, data.actions)
+        return _stated(budget, campaign, data.actions) if budget.stated else None
     except CampaignError:
         return None
 
 
-def _evaluated(budget: Budget, campaign: Campaign, actions: NDArray[np.float64]) -> NDArray[np.float64]:
-    """`[K]` the reserve of each action, an SQL expression over the action column."""
-    expression = budget.reserve
+def _stated(budget: Budget, campaign: Campaign, actions: NDArray[np.float64]) -> NDArray[np.float64]:
+    """`[K]` the reserve of each action, an SQL expression over the action column; or what a table says it costs."""
+    expression, given = budget.reserve, [campaign.given(action) for action in actions.tolist()]
+    if expression is None:
+        prices = campaign.prices(budget) or {}
+        return np.array([max(prices.get(action, 0.0), 0.0) for action in actions.tolist()])
+    column = [label == "true" for label in given] if set(given) == {"false", "true"} else given
     connection = duckdb.connect()
-    connection.register("actions", pa.table({campaign.action_label: actions}))
+    connection.register("actions", pa.table({campaign.action_label: column}))
     lock(connection)
     try:
         rows = connection.execute(f"select ({expression})::double from actions").fetchall()
@@ -99,7 +107,7 @@ def _evaluated(budget: Budget, campaign: Campaign, actions: NDArray[np.float64])
     amounts = np.array(rows, np.float64)[:, 0]  # NULL is NaN
     if len(amounts) != len(actions) or not np.isfinite(amounts).all():
         raise CampaignError(
-            f"{expression!r} has no value for one of the actions {actions.tolist()}.",
+            f"{expression!r} has no value for one of the actions {all_named(given)}.",
             file=campaign.path,
             where=f"budget {budget.name}, reserve",
             way_out="Let it give an amount for every action.",
@@ -108,4 +116,4 @@ def _evaluated(budget: Budget, campaign: Campaign, actions: NDArray[np.float64])
 
 
 def _none(campaign: Campaign) -> float:
-    return campaign.meta.none or 0.0
+    return campaign.none or 0.0

@@ -24,6 +24,7 @@ from outlay.cli.console import (
     use_threads,
     warn,
 )
+from outlay.core.actions import shown
 from outlay.core.errors import OutlayError
 from outlay.core.wording import change, exact, number, percent, plain
 
@@ -248,7 +249,7 @@ def _arm(text: str) -> dict[str, Any]:
         if not has_value and key in ("random", "holdout"):
             arm["kind"] = key
         elif has_value and key in ("bundle", "action", "share", "budget"):
-            arm[key] = value
+            arm[key] = _given(value) if key == "action" else value
             if key in ("bundle", "action"):
                 arm["kind"] = "bundle" if key == "bundle" else "constant"
         else:
@@ -257,6 +258,14 @@ def _arm(text: str) -> dict[str, Any]:
         found = f"{text!r} does not say what the arm gives: bundle, action, random or holdout."
         raise OutlayError(found, where="--arm", way_out=f"{ARM}.")
     return arm
+
+
+def _given(text: str) -> float | str:
+    """An action by its amount or its name."""
+    try:
+        return float(text)
+    except ValueError:
+        return text
 
 
 def _date(text: str) -> datetime.date:
@@ -336,7 +345,7 @@ def _show_arms(result: PlanResult, unit: str) -> None:
             (
                 a.name,
                 a.kind,
-                a.bundle or (None if a.action is None else plain(a.action)),
+                a.bundle or (None if a.action is None else shown(a.action)),
                 plain(a.share),
                 count,
                 None if a.budget is None else plain(a.budget),

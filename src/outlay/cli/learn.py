@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Sequence
 from pathlib import Path
+from textwrap import shorten
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
@@ -19,18 +22,21 @@ from outlay.cli.console import (
     progress,
     say,
     show,
+    stdout,
     table,
     use_threads,
     warn,
 )
-from outlay.core.errors import OutlayError
+from outlay.core.actions import shown
+from outlay.core.errors import OutlayError, listed, nearest
 from outlay.core.files import can_resume, partial_of
-from outlay.core.wording import Interval, decimals, number, percent, plain, signed
+from outlay.core.wording import Interval, decimals, number, percent, signed
 from outlay.training import METHODS, ORACLES
 
 if TYPE_CHECKING:
     from outlay.choosing.run import Run
     from outlay.jobs.check import CheckReport
+    from outlay.jobs.init import Question, Reasoned
     from outlay.logs.effects import Effect
     from outlay.logs.findings import Finding
 
@@ -39,6 +45,8 @@ if TYPE_CHECKING:
 else:
     Method = Literal[METHODS]
     Oracle = Literal[ORACLES]
+
+SCREEN = 24  # columns that the guide lists one by one
 
 MethodOption = Annotated[
     Method | None,
@@ -85,26 +93,98 @@ Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace a RUN that
 
 def init(
     log: Annotated[
-        str,
+        list[str],
         typer.Argument(
-            metavar="LOG", help="Parquet or CSV (.gz), or postgresql://, s3://, gs://; a row per user and day."
+            metavar="LOG",
+            help="Parquet, CSV, JSON lines, Excel, Arrow or SQLite, one or more; or postgresql://, s3://, gs://. "
+            "A row per user, or per user and day.",
         ),
     ],
     out: Annotated[Path, typer.Option("--out", help="Where to write.")] = Path("campaign.toml"),
     query: Annotated[str | None, typer.Option(help="SQL that gives the rows, where LOG is a database.")] = None,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Ask nothing: take the guesses.")] = False,
     quiet: Quiet = False,
     threads: Threads = None,
 ) -> None:
-    """Look at a log's columns and write a commented campaign.toml with guesses.
+    """Look at what a log's columns do, ask where that leaves something open, write campaign.toml, and check it.
 
     Example: outlay init log.parquet --out campaign.toml
     """
-    from outlay.jobs.init import init as job
+    from outlay.jobs.check import check as job
+    from outlay.jobs.init import guide
 
     use_threads(threads)
-    job(log, out, query=query)
-    if not quiet:
-        say(f"{out} written. Read its comments, correct the guesses, then run: outlay check {out}")
+    asking = not (yes or quiet) and sys.stdin.isatty() and stdout.is_terminal
+    found = guide(log, out, query=query, ask=_Asking() if asking else None)
+    if quiet:
+        return
+    if not asking:
+        _show_columns(found.looked)
+    say(*found.read)
+    with progress("check", quiet=False) as report:
+        report(0.1, "reading the log")
+        checked = job(out, threads=threads)
+    _show_draft(out, found.looked, checked)
+
+
+def _show_columns(looked: Sequence[Reasoned]) -> None:
+    """Column → role, why, sure or not; what only is a feature in one line, where there are many."""
+    whole = [each for each in looked if each.role != "feature"]
+    plainly = [each for each in looked if each.role == "feature"]
+    shown = [*whole, *(plainly if len(looked) <= SCREEN else [])]
+    lines = [
+        (shorten(each.column, 40, placeholder=" …"), each.role, "yes" if each.sure else "NOT SURE", each.why)
+        for each in shown[: 2 * SCREEN]
+    ]
+    table("What the columns do", ("column", "role", "sure", "why"), lines)
+    if len(shown) < len(looked):
+        say(f"  features, since nothing says that they follow from the action: {listed(e.column for e in plainly)}")
+
+
+class _Asking:
+    """Asks the person at the terminal; shows what the columns do before the first question about them."""
+
+    def __init__(self) -> None:
+        self.shown = False
+
+    def __call__(self, question: Question) -> str:
+        """The answer: a number of the list, or a column's name."""
+        if question.looked and not self.shown:
+            _show_columns(question.looked)
+            self.shown = True
+        return _ask(question)
+
+
+def _ask(question: Question) -> str:
+    """The answer of the person at the terminal."""
+    choices = [question.guess, *(name for name in question.others if name != question.guess)][:9]
+    say(f"{question.meaning}?", *(f"  {i}  {n}" for i, n in enumerate(choices, 1)))
+    while True:
+        answer = str(typer.prompt("Number or name", default="1")).strip()
+        if answer in question.columns:
+            return answer
+        chosen = choices[int(answer) - 1] if answer.isdigit() and 1 <= int(answer) <= len(choices) else ""
+        if chosen in question.columns:
+            return chosen
+        say(nearest(answer, question.columns, "Columns"))
+
+
+def _show_draft(out: Path, looked: Sequence[Reasoned], checked: CheckReport) -> None:
+    """What check says of the draft, and what to do next."""
+    levels = [finding.level for finding in checked.findings]
+    counts = [f"{levels.count(level)} {level}{'s' * (levels.count(level) != 1)}" for level in ("error", "warning")]
+    say(
+        f"{out} written, and checked: {number(checked.rows)} rows of {number(checked.users)} users, "
+        f"{len(checked.actions)} actions, {', '.join(counts)}."
+    )
+    if checked.randomisation:
+        say(f"Assignment: {checked.randomisation.verdict}")
+    say(*(_line(finding) for finding in checked.findings if finding.level != "note"))
+    plainly = ("feature", "outcome", "left out")
+    unsure = [f"{each.role} ({each.column})" for each in looked if not each.sure and each.role not in plainly]
+    if unsure:
+        say(f"Look at these lines first: {listed(unsure)}.")
+    say(f"Next: outlay check {out} for all that it found, then outlay train {out} --out run")
 
 
 def check(campaign: CampaignFile, as_json: Json = False, quiet: Quiet = False, threads: Threads = None) -> None:
@@ -132,28 +212,35 @@ def check(campaign: CampaignFile, as_json: Json = False, quiet: Quiet = False, t
 
 def _show_check(found: CheckReport) -> None:
     """Findings first, then what was given, then what it did."""
-    facts = (found.rows, found.users, found.days, str(found.first), str(found.last), found.duplicates)
-    table(f"{found.campaign}: {found.source}", ("rows", "users", "days", "first", "last", "duplicates"), [facts])
+    facts = {"rows": found.rows, "users": found.users, "days": found.days, "first": str(found.first)}
+    facts |= {"last": str(found.last), "duplicates": found.duplicates}
+    if found.once:  # a row is all there is of a user: at most it says when
+        seen = {} if found.days == 1 else {"from": str(found.first), "to": str(found.last)}
+        facts = {"users, one row each": found.users, **seen}
+    table(f"{found.campaign}: {found.source}", tuple(facts), [tuple(facts.values())])
     overlap = {entry.action: entry for entry in found.overlap}
     rows: list[tuple[Any, ...]] = []
     for action in found.actions:
-        entry = overlap.get(action.value)
+        entry = overlap.get(action.called)
         least: tuple[str | None, ...] = (None,) * 4
         if entry is not None:
             shares = (entry.share, entry.least_share, entry.least_propensity)
             share, least_share, propensity = (percent(share, 2) for share in shares)
             least = (share, least_share, entry.least_segment, propensity)
-        rows.append((plain(action.value), action.count, action.choices, *least))
+        rows.append((shown(action.called), action.count, action.choices, *least))
     columns = ("action", "rows", "choices", "share of choices", "least share", "in segment", "least propensity")
     table("What was given", columns, rows)
     if found.randomisation:
         say(f"Assignment: {found.randomisation.verdict}")
     if found.effects and found.contrast:
-        low, high = map(plain, found.contrast)
+        low, high = map(shown, found.contrast)
         title = f"First day's action {high} against {low}: effect on the total reward per user, 95% intervals"
-        effects = [(e.segment, e.days, *_signed(e), e.users) for e in found.effects]
-        table(title, ("segment", "days", "effect", "interval", "users"), effects)
-    if found.state:
+        if found.once:
+            title = f"Action {high} against {low}: effect on the reward per user, 95% intervals"
+        heads = ("segment", *(() if found.once else ("days",)), "effect", "interval", "users")
+        effects = [(e.segment, *(() if found.once else (e.days,)), *_signed(e), e.users) for e in found.effects]
+        table(title, heads, effects)
+    if found.state and not found.once:
         say(f"State: {found.state.words}.")
     if found.tried:
         enough = {True: "yes", False: "no", None: "not tested"}

@@ -24,9 +24,10 @@ from outlay.cli.console import (
     use_threads,
     warn,
 )
+from outlay.core.actions import shown
 from outlay.core.errors import OutlayError
 from outlay.core.files import partial_of
-from outlay.core.wording import number, percent, plain
+from outlay.core.wording import number, percent
 from outlay.simulators import CAMPAIGNS
 
 if TYPE_CHECKING:
@@ -82,7 +83,7 @@ def score(
         return
     _report_new_values(result.unknown, result.unseen)
     if not quiet:
-        table("", ("action", "share of rows"), [(plain(a), percent(share, 1)) for a, share in result.shares.items()])
+        table("", ("action", "share of rows"), [(shown(a), percent(share, 1)) for a, share in result.shares.items()])
         say(f"{out} written: {number(result.rows)} rows.")
 
 
@@ -117,7 +118,7 @@ def allocate(
     _report_new_values(result.unknown, result.unseen)
     if not quiet:
         unit = opened.campaign.meta.unit
-        table("", ("action", "share of users"), [(plain(a), percent(share, 1)) for a, share in result.shares.items()])
+        table("", ("action", "share of users"), [(shown(a), percent(share, 1)) for a, share in result.shares.items()])
         say(
             f"{out} written: {number(result.rows)} users, {cost} cost {number(result.cost, 2)} of "
             f"{number(result.total, 2)} {unit}; at most {percent(result.gap, 2)} of the value is lost against the best "

@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
+from outlay.core.actions import Given, named
+
 SHOWN = 3  # drivers in words
 Role = Literal["column", "feature", "calendar"]
 _WAYS_OUT: Mapping[Role, str] = {
@@ -38,7 +40,7 @@ class Driver:
 
     name: str
     role: Role
-    action: float
+    action: Given
     often: str
     more: float
     seldom: str
@@ -51,9 +53,9 @@ class Driver:
         """What was found, without a full stop."""
         what = "the calendar" if self.role == "calendar" else f"{self.role} {self.name!r}"
         return (
-            f"the action goes with {what}: action {self.action:g} came {100 * self.more:.0f} points more often where "
-            f"it is {self.often}, and {100 * self.less:.0f} points less often where it is {self.seldom} (strength "
-            f"{self.strength:.2f} of 1)"
+            f"the action goes with {what}: action {named(self.action)} came {100 * self.more:.0f} points more often "
+            f"where it is {self.often}, and {100 * self.less:.0f} points less often where it is {self.seldom} "
+            f"(strength {self.strength:.2f} of 1)"
         )
 
     @property

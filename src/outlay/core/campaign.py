@@ -7,29 +7,46 @@ Unknown keys and impossible values are errors that name the file, the key, what 
 
 from __future__ import annotations
 
+import codecs
 import datetime
+import math
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
-from outlay.core.addresses import absolute, mistake
+from outlay.core.actions import ActionNames, Given, named, shown
+from outlay.core.addresses import Place, absolute, mistake
 from outlay.core.errors import CampaignError, nearest
 from outlay.core.settings import Section, Settings, impossible
 from outlay.core.wording import plain
 
 Positive = Annotated[int, Field(gt=0)]
+OneOrMore = Annotated[str, Field(min_length=1)] | tuple[Annotated[str, Field(min_length=1)], ...]
 Delay = Annotated[int, Field(ge=0, le=3650)]
 _WORD = re.compile(r"\w{1,40}")
+ONCE = {"discount": 0.0, "horizon_days": 1, "report_days": (1,)}  # of a log in which each user has one row
 MOST_LAGS = 60  # days that are a feature each
 # What keeps the money budget: a margin below it, as proof; the cap of a server; or the one where there is no cap, and
 # the other where there is.
 Hold = Literal["auto", "certified", "serving"]
 Summary = Literal["mean", "sum", "count", "decayed", "last", "since", "lags"]
 SUMMARIES: tuple[Summary, ...] = ("mean", "decayed", "last", "since")  # those of [log.history] if it names none
+
+
+def _action(value: Any) -> Given:
+    """An action as it stands in the file: true and false are labels, as a column of them has."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, str):
+        return value
+    if isinstance(value, int | float) and math.isfinite(value):
+        return float(value)
+    raise impossible(f"is {value!r}; expected: a finite number, or a label in quotes")
 
 
 class Meta(Section):
@@ -40,7 +57,12 @@ class Meta(Section):
     discount: float = Field(default=0.8, ge=0, lt=1)  # γ per day (per unit of `time`)
     horizon_days: Positive = 7
     report_days: tuple[Positive, ...] = (1, 3, 7)
-    none: float | None = None  # the value that means "no incentive"
+    none: Given | None = None  # the action that means "no incentive"
+
+    @field_validator("none", mode="before")
+    @classmethod
+    def _called(cls, value: Any) -> Any:
+        return None if value is None else _action(value)
 
 
 class Features(Section):
@@ -98,16 +120,43 @@ class EventsSection(Section):
         return self
 
 
+class ReadingSection(Section):
+    """`[log.reading]`: how texts of the files are read; without it, as DuckDB reads them."""
+
+    delimiter: str | None = Field(default=None, min_length=1, max_length=4)  # between the columns of CSV
+    encoding: str | None = None  # of CSV: utf-8, latin-1, utf-16, cp1252 …
+    decimal: Literal[".", ","] | None = None  # in numbers that are text; the other one sets thousands apart
+    dates: str | None = None  # of texts that are dates, as %d.%m.%Y
+    sheet: str | None = None  # of an Excel file; default: the longest
+
+    @field_validator("encoding")
+    @classmethod
+    def _known(cls, value: str | None) -> str | None:
+        try:
+            return value if value is None else codecs.lookup(value).name
+        except LookupError:
+            raise impossible(f"is {value!r}; expected: an encoding, as utf-8, latin-1, cp1252 or utf-16") from None
+
+    @field_validator("dates")
+    @classmethod
+    def _format(cls, value: str | None) -> str | None:
+        if value is not None and not all(part in value for part in ("%d", "%m")):
+            raise impossible(f"is {value!r}; expected: the places of day, month and year, as %d.%m.%Y")
+        return value
+
+
 class LogSection(Section):
     """`[log]`: where the rows are and which column or SQL expression plays which role."""
 
-    source: str = Field(min_length=1)  # files, globs allowed, relative to the campaign file; or an address
+    source: OneOrMore  # files, globs allowed, relative to the campaign file; or an address; or a list of files
     query: str | None = None  # of a database: the rows
     where: str | None = None
-    user: str
-    time: str
+    user: str | None = None  # absent: each row is a user
+    time: str | None = None  # absent: each user has one row
     action: str
-    actions: tuple[float, ...] | None = None
+    actions: tuple[Given, ...] | None = None  # amounts; or labels, in the order of tables
+    amounts: tuple[float, ...] | None = None  # of labels: how much each gives
+    bins: Annotated[int, Field(ge=2, le=50)] | tuple[float, ...] | None = None  # of amounts: how many, or their edges
     reward: str
     propensity: str | None = None
     randomised: bool = False  # declared: beside the features, nothing drove the actions; for logs without propensity
@@ -115,16 +164,28 @@ class LogSection(Section):
     eligible: str | None = None
     terminal: str | None = None
     complete: bool | None = None  # True: fill missing days; False: gaps say nothing; absent: `check` decides
+    once: bool | None = None  # each user has one row, so that nothing follows; absent: as the rows are
     start: Literal["first", "latest"] = "first"
     segment: str | None = None
     cluster: str | None = None  # users who may share what happens to them: a city, a household
-    contrast: tuple[float, float] | None = None
+    contrast: tuple[Given, Given] | None = None
     delays: dict[str, Delay] = Field(default_factory=dict)  # outcome → time units in which its value can still change
     outcomes: tuple[str, ...] = ()  # further columns that follow from the action, and so may go with it
     as_of: int | datetime.date | None = None  # last time of which outcomes were collected; default: that of the log
     features: Features
     events: EventsSection | None = None
     history: HistorySection | None = None
+    reading: ReadingSection | None = None
+
+    @field_validator("actions", "contrast", mode="before")
+    @classmethod
+    def _labels(cls, value: Any) -> Any:
+        if not isinstance(value, list | tuple):
+            return value
+        given = tuple(map(_action, value))
+        if len({isinstance(each, str) for each in given}) > 1:
+            raise impossible(f"lists texts and numbers: {', '.join(map(repr, given))}. Write all of them as texts")
+        return given
 
     @field_validator("as_of", mode="before")
     @classmethod
@@ -142,8 +203,11 @@ class LogSection(Section):
             raise impossible(found)
         if self.actions is not None and len(set(self.actions)) < 2:
             raise impossible(f"actions has {len(set(self.actions))} distinct value; a choice needs at least two")
+        if self.user is None or self.time is None:
+            self._alone()
         if self.contrast is not None and self.contrast[0] == self.contrast[1]:
-            raise impossible(f"contrast names {self.contrast[0]:g} twice; it needs two different actions")
+            raise impossible(f"contrast names {named(self.contrast[0])} twice; it needs two different actions")
+        self._amounts()
         if not self.features.names:
             raise impossible("features lists no column; give at least one under categorical or numeric")
         twice = {name for name in self.features.names if self.features.names.count(name) > 1}
@@ -155,6 +219,49 @@ class LogSection(Section):
         if unknown:
             raise impossible(f"features.known_before names {unknown[0]!r}, which is not among the features")
         return self
+
+    def _alone(self) -> None:
+        """Raise if a key needs to know the user or the time, which the file does not name."""
+        key = "time" if self.time is None else "user"
+        needs: dict[str, Any] = {
+            "complete": self.complete,
+            "terminal": self.terminal,
+            "history": self.history,
+            "events": self.events,
+        }
+        needs |= {"delays": self.delays, "as_of": self.as_of}
+        if wants := next((name for name, given in needs.items() if given), None):
+            raise impossible(f"{wants} is given, and {key} is not: without it, each row is all there is of its user")
+        if self.once is False:
+            raise impossible(f"once is false, and {key} is not given. Name the column")
+
+    def _amounts(self) -> None:
+        """Raise unless labels are distinct, and each has an amount of its own where any has one."""
+        if self.labels and len(set(self.labels)) < len(self.labels):
+            twice = next(label for label in self.labels if self.labels.count(label) > 1)
+            raise impossible(f"actions lists {twice!r} twice")
+        if isinstance(self.bins, tuple) and (len(self.bins) < 3 or any(a >= b for a, b in pairwise(self.bins))):
+            raise impossible(f"bins are {[*self.bins]}; the edges of two bins or more are expected, in ascending order")
+        if self.bins is not None and self.actions is not None and (isinstance(self.bins, int) or self.amounts is None):
+            raise impossible("bins and actions are both given; the bins are the actions, so leave actions out")
+        if self.amounts is None:
+            return
+        if not self.labels:
+            raise impossible("amounts is given without labels under actions. Without labels, actions are the amounts")
+        if len(self.amounts) != len(self.labels):
+            raise impossible(
+                f"amounts has {len(self.amounts)} numbers and actions {len(self.labels)} labels; each label needs one"
+            )
+        if again := [amount for amount in self.amounts if self.amounts.count(amount) > 1]:
+            raise impossible(
+                f"amounts has {again[0]:g} twice, and actions of one amount cannot be told apart. Leave amounts out; "
+                "what each action costs stands under cost of a [[budget]]"
+            )
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """The labels of the actions; none where actions are numbers."""
+        return tuple(each for each in self.actions or () if isinstance(each, str))
 
     @property
     def longest_delay(self) -> int:
@@ -174,7 +281,7 @@ class Budget(Section):
     """
 
     name: str = Field(min_length=1)
-    cost: str
+    cost: str | dict[str, float]  # a column, SQL, or what each action costs whenever it is given
     at_most: float | None = None
     at_least: float | None = None
     per: Literal["decision", "user"] = "decision"
@@ -182,11 +289,26 @@ class Budget(Section):
     money: bool | None = None
     shared: bool | None = None  # what it costs or brings depends on how many others get it
 
+    @field_validator("cost", mode="before")
+    @classmethod
+    def _text_or_table(cls, value: Any) -> Any:
+        if not isinstance(value, str | dict):
+            raise impossible(f"is {value!r}; expected: a text (a column or SQL), or a table of what each action costs")
+        for label, price in value.items() if isinstance(value, dict) else ():
+            if isinstance(price, bool) or not isinstance(price, int | float) or not math.isfinite(price):
+                raise impossible(f"of {label!r} is {price!r}; expected: a number, as 0.5")
+        return value
+
     @model_validator(mode="after")
     def _one_limit(self) -> Self:
         if (self.at_most is None) == (self.at_least is None):
             raise impossible("give exactly one of at_most and at_least")
         return self
+
+    @property
+    def stated(self) -> bool:
+        """Whether the file says the most that each action can cost: by `reserve`, or since its cost is a table."""
+        return self.reserve is not None or isinstance(self.cost, dict)
 
     @property
     def sign(self) -> int:
@@ -387,6 +509,52 @@ class Campaign(Settings):
                 )
         return self
 
+    @model_validator(mode="after")
+    def _names(self) -> Self:
+        """Raise if an action is named that is not among those listed."""
+        if self.log.actions is None:
+            return self
+        actions = [named(each) for each in self.log.actions]
+        for key, given in (
+            ("campaign.none", self.meta.none),
+            *(("log.contrast", each) for each in self.log.contrast or ()),
+        ):
+            if self.log.labels and given is not None and self.names.value(given) is None:
+                raise impossible(f"{key} is {named(given)}, which is not among log.actions: {', '.join(actions)}")
+        for budget in self.budgets:
+            for label in budget.cost if isinstance(budget.cost, dict) else ():
+                if self.log.labels and self.names.value(label) is None:
+                    near = nearest(label, self.log.labels, "Actions")
+                    raise impossible(f"cost of budget {budget.name} names {label!r}, which is no action. {near}")
+        return self
+
+    @property
+    def names(self) -> ActionNames:
+        """What actions are called."""
+        return ActionNames.of(self.log.labels, self.log.amounts or (), self.meta.none)
+
+    def given(self, value: float) -> Given:
+        """What people and files call the action that is this number inside."""
+        return self.names.given(value)
+
+    def label(self, value: float) -> str:
+        """What tables and pages call the action that is this number inside."""
+        return shown(self.names.given(value))
+
+    @property
+    def none(self) -> float | None:
+        """The number of the action that means "no incentive"; None where the file names none."""
+        if self.meta.none is None:
+            return None
+        value = self.names.value(self.meta.none)
+        return 0.0 if value is None else value
+
+    def prices(self, budget: Budget) -> dict[float, float] | None:
+        """What a budget's table says that actions cost, 0 for those that it leaves out; None where it has no table."""
+        if isinstance(budget.cost, str):
+            return None
+        return {self.names.value(label) or 0.0: price for label, price in budget.cost.items()}
+
     @property
     def money(self) -> int:
         """Index of the budget that is money: the one that says so, else the first."""
@@ -425,9 +593,21 @@ class Campaign(Settings):
         return self.log.action if _WORD.fullmatch(self.log.action) else "action"
 
     @property
-    def source(self) -> str | Path:
-        """The log's path or glob, absolute; or its address."""
+    def source(self) -> Place:
+        """The log's path or glob, absolute, or several; or its address."""
         return absolute(self.log.source, self.path.parent)
+
+    def read_as(self, read: Campaign) -> Campaign:
+        """The same campaign with what it leaves open as another was read: labels, and whether users have one row."""
+        open_keys = (key for key in ("actions", "amounts") if getattr(self.log, key) is None)
+        settled = {key: getattr(read.log, key) for key in open_keys} | {"bins": read.log.bins}
+        found = self.model_copy(update={"log": self.log.model_copy(update=settled)})
+        return found.with_one_row() if read.log.once else found
+
+    def with_one_row(self) -> Campaign:
+        """The same campaign where each user has one row: nothing follows it, so there is no discount or horizon."""
+        log, meta = self.log.model_copy(update={"once": True}), self.meta.model_copy(update=ONCE)
+        return self.model_copy(update={"log": log, "meta": meta})
 
     def with_train(self, **changes: Any) -> Campaign:
         """The same campaign with some settings of `[train]` replaced (None: left as they are).
@@ -442,7 +622,8 @@ class Campaign(Settings):
         given = {key: value for key, value in changes.items() if value is not None}
         if given.get("preset") == "paper":
             given = {**PAPER, **given}
-            content["campaign"] = {**content["campaign"], "discount": PAPER_DISCOUNT}
+            if not self.log.once:
+                content["campaign"] = {**content["campaign"], "discount": PAPER_DISCOUNT}
         content["train"] = {**content["train"], **given}
         return self.parse(content, self.path)
 

@@ -27,11 +27,11 @@ class OutlayError(Exception):
         self,
         found: str,
         *,
-        file: str | Path | None = None,
+        file: str | Path | tuple[Path, ...] | None = None,
         where: str | None = None,
         way_out: str | None = None,
     ) -> None:
-        self.file = None if file is None else str(file)
+        self.file = ", ".join(map(str, file)) if isinstance(file, tuple) else None if file is None else str(file)
         self.where = where
         self.found = found
         self.way_out = way_out

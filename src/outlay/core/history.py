@@ -100,8 +100,9 @@ class History:
             return None
         own = ("action", "reward", *(budget.name for budget in campaign.budgets))
         delays = campaign.log.delays
-        columns = section.columns or tuple(column for column in own if delays.get(column, 0) < section.days)
-        none, complete = campaign.meta.none or 0.0, bool(campaign.log.complete)
+        known = own if campaign.names.amounts else own[1:]  # names of actions are nothing to add up
+        columns = section.columns or tuple(column for column in known if delays.get(column, 0) < section.days)
+        none, complete = campaign.none or 0.0, bool(campaign.log.complete)
         features = tuple(column for column in columns if column not in own)
         late = tuple(delays.get(column, 0) for column in columns) if delays else ()
         return cls(section.days, columns, section.summaries, none, complete, features, late)

@@ -14,6 +14,7 @@ EXTRAS = {
     "report": ("altair", "jinja2", "vl_convert"),
     "serve": ("starlette", "uvicorn", "msgspec", "prometheus_client"),
     "postgres": ("psycopg", "adbc_driver_postgresql", "adbc_driver_manager"),
+    "excel": ("python_calamine",),
     "gym": ("gymnasium",),
     "cluster": ("ray",),
 }  # top-level packages of each, as in pyproject.toml

@@ -13,6 +13,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import Any
+
+from outlay.core.actions import named
 
 
 class ReasonKind(StrEnum):
@@ -41,6 +44,7 @@ class ReasonKind(StrEnum):
     REPRODUCED = "reproduced"
     NO_TOTAL = "no total"  # was both observed and fitted
     NOT_TESTED = "not tested"
+    ONE_ROW = "one row"  # of each user
     NOT_ALL_GIVEN = "not all given"
     ENOUGH = "enough"  # is the state
     SHORT = "short"
@@ -134,6 +138,7 @@ WORDS = {
     ReasonKind.REPRODUCED: "the estimator gives the old policy's observed totals back",
     ReasonKind.NO_TOTAL: "not checked: no total was both observed and fitted",
     ReasonKind.NOT_TESTED: "not tested: too few users, or clusters of them, have two days with a choice",
+    ReasonKind.ONE_ROW: "nothing to test: each user has one row, so there are no days before it",
     ReasonKind.NOT_ALL_GIVEN: "not tested: in some states the old policy never gave some of the actions that are "
     "allowed",
     ReasonKind.ENOUGH: "given state and action, the days before say no more about outcomes and the next state "
@@ -157,8 +162,8 @@ WORDS = {
     ReasonKind.NOTHING_FOLLOWS: "no row has a next row or a terminal end, so the log does not show what follows a "
     "decision",
     ReasonKind.UNSTABLE: "the fitted value lies outside what the outcomes can add up to: the system is unstable",
-    ReasonKind.NEVER_GIVEN: "the policy gives {action:g}, which these users were never given",
-    ReasonKind.NEVER_GIVEN_IN_USE: "the policy gives {action:g}, which these users were never given in a row that can "
+    ReasonKind.NEVER_GIVEN: "the policy gives {action}, which these users were never given",
+    ReasonKind.NEVER_GIVEN_IN_USE: "the policy gives {action}, which these users were never given in a row that can "
     "be used",
     ReasonKind.NEVER_GIVEN_ON: "the policy's paths go on where these users were never given what it gives in a row "
     "that can be used",
@@ -166,7 +171,7 @@ WORDS = {
     ReasonKind.HARDLY_GIVEN: "{share:.1%} of the policy's paths meet states in which these users were hardly ever "
     "given what it gives; at most {most:.1%} may",
     ReasonKind.HARDLY_GIVEN_MOST: "{share:.1%} of the policy's paths meet states in which these users were hardly ever "
-    "given what it gives (most often {action:g}); at most {most:.1%} may",
+    "given what it gives (most often {action}); at most {most:.1%} may",
     ReasonKind.HARDLY_ANY: "it rests on the weights of fewer than {needed:.0f} effective users",
     ReasonKind.UNLIKE: "{share:.0%} of the users joined so late that the log ends before these days, and their "
     "features are unlike those of all users whose days it shows (at most {most:.0%} may be): take fewer days, or a "
@@ -199,6 +204,11 @@ WORDS = {
 }
 
 
+def _action(figures: Mapping[str, Any]) -> dict[str, str]:
+    """The action among the figures, in words."""
+    return {"action": named(figures["action"])} if "action" in figures else {}
+
+
 @dataclass(frozen=True, slots=True)
 class Reason:
     """One reason.
@@ -218,7 +228,7 @@ class Reason:
 
     def __post_init__(self) -> None:
         try:
-            words = WORDS[self.kind].format(**self.figures)
+            words = WORDS[self.kind].format(**{**self.figures, **_action(self.figures)})
         except KeyError as missing:
             raise ValueError(f"a reason of the kind {self.kind.value!r} needs the figure {missing}.") from None
         object.__setattr__(self, "words", words)

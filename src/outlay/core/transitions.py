@@ -21,6 +21,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 from pydantic import TypeAdapter, ValidationError
 
+from outlay.core.actions import Given
 from outlay.core.assignment import Assignment
 from outlay.core.campaign import Campaign
 from outlay.core.errors import FolderError
@@ -198,6 +199,15 @@ class Transitions:
     def num_actions(self) -> int:
         """K."""
         return len(self.actions)
+
+    def given(self, place: int) -> Given:
+        """What people and files call one of the K actions."""
+        return self.campaign.given(float(self.actions[place]))
+
+    @property
+    def called(self) -> list[Given]:
+        """`[K]` the same of all of them."""
+        return [self.given(place) for place in range(self.num_actions)]
 
     @property
     def steady(self) -> bool:

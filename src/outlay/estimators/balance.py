@@ -83,7 +83,7 @@ class BalanceCheck:
     words: str = field(init=False)
 
     def __post_init__(self) -> None:
-        tested = self.finding.kind not in (ReasonKind.NOT_TESTED, ReasonKind.NOT_ALL_GIVEN)
+        tested = self.finding.kind not in (ReasonKind.NOT_TESTED, ReasonKind.ONE_ROW, ReasonKind.NOT_ALL_GIVEN)
         object.__setattr__(self, "ok", self.finding.kind is ReasonKind.BALANCED if tested else None)
         object.__setattr__(self, "words", self.finding.words)
 
@@ -146,7 +146,8 @@ def _by_past(
     rows = rows_with_a_past(panel)
     unit = panel.user if panel.clusters is None else panel.clusters.index[panel.user]
     if too_few(panel.user[rows], unit[rows]):
-        return BalanceCheck(Reason(ReasonKind.NOT_TESTED), way_out, (), driven=False)
+        kind = ReasonKind.ONE_ROW if panel.data.campaign.log.once else ReasonKind.NOT_TESTED
+        return BalanceCheck(Reason(kind), way_out, (), driven=False)
     allowed = panel.data.allowed(panel.rows[rows])
     inverse, count = 1 / propensity[rows], allowed.sum(axis=1)
     off, error = float(inverse.mean() - count.mean()), float(inverse.std() / np.sqrt(len(rows)))

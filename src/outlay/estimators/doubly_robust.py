@@ -408,7 +408,7 @@ class DoublyRobust:
 
     def _never_given(self, part: WeightedPaths, seen: Stage) -> Need:
         """The paths that meet a state where the policy gives what no row of it was given."""
-        need = Need(self.panel.data.actions)
+        need = Need(self.panel.data.called)
         weight, moves = part.share[part.user] * part.before, seen.moves
         need.arrive(seen, np.bincount(moves.point[part.rows], weight, moves.num_points).astype(np.float64))
         return need

@@ -257,7 +257,7 @@ class Evaluator:
         """(1−γ)·J of reward, costs and decisions over the start rows of users with this share `[U]`."""
         solution = solve(self.basis, stage, self.panel.discount)
         starts = np.bincount(moves.start, share, moves.num_points).astype(np.float64)
-        back = adjoint(self.basis, solution, starts, Need(self.panel.data.actions))
+        back = adjoint(self.basis, solution, starts, Need(self.panel.data.called))
         first = solution.values[moves.start]
         parts = [self._result(self.sample.names, first, share, moves, back, 0, stage.reg, 1)]
         return [*parts, *self._certain("decisions", 1.0)]
@@ -272,7 +272,7 @@ class Evaluator:
         names = self.panel.names if self.window is None else self.sample.names
         ahead = forward(self.basis, moves, stages, len(names))
         share = _share(members)
-        back = backward(self.basis, moves, stages, horizons, ahead, share, self.panel.data.actions)
+        back = backward(self.basis, moves, stages, horizons, ahead, share, self.panel.data.called)
         daily = np.full((len(stages), len(self.panel.names)), np.nan)
         totals: list[Fitted] = []
         for k, horizon in enumerate(horizons):

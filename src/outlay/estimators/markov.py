@@ -123,16 +123,16 @@ class MarkovCheck:
     words: str = field(init=False)
 
     def __post_init__(self) -> None:
-        tested = self.finding.kind is not ReasonKind.NOT_TESTED
+        tested = self.finding.kind not in (ReasonKind.NOT_TESTED, ReasonKind.ONE_ROW)
         object.__setattr__(self, "ok", self.finding.kind is ReasonKind.ENOUGH if tested else None)
         object.__setattr__(self, "words", self.finding.words)
 
     @classmethod
-    def of(cls, dependences: Sequence[PastDependence], history: bool) -> MarkovCheck:
-        """Judge what was found; `history` says whether the state has summaries of the past already."""
+    def of(cls, dependences: Sequence[PastDependence], history: bool, once: bool = False) -> MarkovCheck:
+        """Judge what was found; `history`: the state has summaries of the past; `once`: each user has one row."""
         way_out = LONGER_HISTORY if history else ADD_HISTORY
         if not dependences:
-            return cls(Reason(ReasonKind.NOT_TESTED), way_out, ())
+            return cls(Reason(ReasonKind.ONE_ROW if once else ReasonKind.NOT_TESTED), way_out, ())
         ordered = strongest_first(dependences)
         worst = ordered[0]
         if not worst.matters:
@@ -172,7 +172,7 @@ def markov_check(panel: Panel, time: NDArray[np.int64], columns: Sequence[NDArra
             continue
         r_y, r_v = off_state_unseen(panel, at, columns, [panel.outcome[told], past[at]], time[at], acted=True)
         found += dependences(r_y, r_v, unit[at], [prefix + name for name in panel.names], names)
-    return MarkovCheck.of(found, history)
+    return MarkovCheck.of(found, history, bool(panel.data.campaign.log.once))
 
 
 def too_few(user: Index, unit: Index) -> bool:

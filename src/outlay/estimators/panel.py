@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from outlay.core.actions import named
 from outlay.core.errors import LogError
 from outlay.core.transitions import SPLITS, Transitions
 from outlay.estimators.clusters import Clusters
@@ -235,7 +236,7 @@ class Panel:
             if wrong.any():
                 row = int(wrong.argmax())
                 action = int(((probability[row] > 0) & ~self._allowed[row]).argmax())
-                words = f"gives {self.data.actions[action]:g} a probability of {probability[row, action]:g}"
+                words = f"gives {named(self.data.given(action))} a probability of {probability[row, action]:g}"
                 raise self._not_allowed(words, row, int(wrong.sum()))
         return TargetPolicy.drawn(probability, self.action, self.forced, self.state)
 

@@ -21,6 +21,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from outlay.core.actions import Given
 from outlay.core.reasons import Reason, ReasonKind
 from outlay.estimators.basis import Array, Basis, Solver
 from outlay.estimators.panel import Index
@@ -34,8 +35,8 @@ class Need:
     log does not support: visits after that are not counted again.
     """
 
-    def __init__(self, actions: Array) -> None:
-        self._values = actions
+    def __init__(self, actions: Sequence[Given]) -> None:
+        self._called = actions
         self._paths = np.zeros(len(actions))
         self._never = np.zeros(len(actions), np.bool_)
 
@@ -61,12 +62,12 @@ class Need:
     def reason(self, support: float) -> Reason | None:
         """Return why no number can be given, or None."""
         if self._never.any():
-            action = self._values[int(np.argmax(self._paths * self._never))]
-            return Reason(ReasonKind.NEVER_GIVEN_IN_USE, {"action": float(action)})
+            action = self._called[int(np.argmax(self._paths * self._never))]
+            return Reason(ReasonKind.NEVER_GIVEN_IN_USE, {"action": action})
         if self.share <= support:
             return None
-        action = self._values[int(np.argmax(self._paths))]
-        figures = {"share": self.share, "action": float(action), "most": support}
+        action = self._called[int(np.argmax(self._paths))]
+        figures = {"share": self.share, "action": action, "most": support}
         return Reason(ReasonKind.HARDLY_GIVEN_MOST, figures)
 
 
@@ -118,11 +119,11 @@ def backward(
     horizons: Sequence[int],
     ahead: Forward,
     share: Array,
-    actions: Array,
+    actions: Sequence[Given],
 ) -> Backward:
     """The adjoint recursion d_h for all `horizons` at once.
 
-    `share` `[U]` is that of each user in the totals; `actions` `[K]` are values.
+    `share` `[U]` is that of each user in the totals; `actions` `[K]` are what people call them.
     """
     points, cells, wanted = moves.num_points, len(moves.logged), len(horizons)
     outcomes = ahead.values.shape[2]

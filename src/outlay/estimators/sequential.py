@@ -455,8 +455,8 @@ class Sequential:
         unseen = np.flatnonzero((logged == 0) & (gives > 0))
         if len(unseen) == 0:
             return None
-        action = panel.data.actions[unseen[gives[unseen].argmax()]]
-        reason = Reason(ReasonKind.NEVER_GIVEN, {"action": float(action)})
+        action = panel.data.given(int(unseen[gives[unseen].argmax()]))
+        reason = Reason(ReasonKind.NEVER_GIVEN, {"action": action})
         return reason, float(gives[unseen].sum() / len(rows))
 
     @cached_property

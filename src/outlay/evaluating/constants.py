@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from outlay.choosing.allowances import allowances_of
 from outlay.choosing.estimates import assuming_less
 from outlay.choosing.measure import Measure
+from outlay.core.actions import named
 from outlay.core.campaign import Campaign
 from outlay.core.estimate import Target
 from outlay.core.transitions import SELECT, Transitions
@@ -49,7 +50,7 @@ class Constants:
     def words(self, data: Transitions) -> str:
         """`1.5 for 40% of users, 2 for 60% of users`."""
         shares = zip(self.actions, self.weights, strict=True)
-        said = ", ".join(f"{data.actions[a]:g} for {w:.0%} of users" for a, w in shares)
+        said = ", ".join(f"{named(data.given(a))} for {w:.0%} of users" for a, w in shares)
         return said if self.missed is None else f"{said}; no constant mixture keeps the limits: misses {self.missed}"
 
 

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from outlay.choosing.evaluated_policy import EvaluatedPolicy
 from outlay.choosing.measure import Measure
+from outlay.core.actions import Given
 from outlay.core.estimate import Target
 from outlay.estimators.clusters import by_cluster
 from outlay.estimators.fitted import Fitted
@@ -66,7 +67,7 @@ class SegmentOverlap:
     ess: float
     mean_ratio: float
     mean_ratio_error: float | None
-    unseen: tuple[float, ...]
+    unseen: tuple[Given, ...]
     unseen_share: float
 
 
@@ -100,7 +101,7 @@ class ActionShare:
 
     segment: str
     policy: str
-    action: float
+    action: Given
     share: float
 
 
@@ -152,7 +153,7 @@ def overlap(measure: Measure, policy: EvaluatedPolicy, propensity: NDArray[np.fl
                 ess=float(effective_size(here)),
                 mean_ratio=float(here.mean()),
                 mean_ratio_error=error if np.isfinite(error) else None,
-                unseen=tuple(data.actions[unseen].tolist()),
+                unseen=tuple(map(data.given, unseen.tolist())),
                 unseen_share=float(gives[s, unseen].sum() / gives[s].sum()),
             )
         )
@@ -183,7 +184,7 @@ def shares(measure: Measure, policy: EvaluatedPolicy) -> tuple[ActionShare, ...]
         ActionShare(
             segment=data.segments[s],
             policy=name,
-            action=float(data.actions[a]),
+            action=data.given(a),
             share=float(table[s, a] / table[s].sum()),
         )
         for name, table in tables.items()

@@ -37,6 +37,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from outlay.core.actions import Given, named
 from outlay.core.campaign import Campaign
 from outlay.core.transitions import Transitions
 from outlay.core.wording import percent
@@ -108,7 +109,7 @@ class SettlingTest:
         placeholders: what its words in capitals stand for.
     """
 
-    actions: tuple[float, ...]
+    actions: tuple[Given, ...]
     days: int
     precision: float
     users_per_arm: int
@@ -227,7 +228,7 @@ def plan_settling(data: Transitions, campaign: Campaign, bundle: Path | None = N
     per_arm = ceil(units * per_unit)
     users = number * per_arm
     found = SettlingTest(
-        actions=tuple(float(data.actions[place]) for place in places),
+        actions=tuple(data.given(place) for place in places),
         days=WEEK,
         precision=factor * sqrt(spread / units),
         users_per_arm=per_arm,
@@ -303,7 +304,7 @@ def _constant_arms(
     action, money = np.asarray(data.action), np.asarray(data.outcome[:, 1 + campaign.money], np.float64)
     week = totals.users.average("money") / max(float(money.mean()), 1e-300)  # of a user: rows' worth of money
     spent = [week * float(money[action == place].mean()) if (action == place).any() else 0.0 for place in places]
-    given = {f"always {data.actions[place]:g}": f"action={data.actions[place]:g}" for place in places}
+    given = {f"always {_plainly(data, place)}": f"action={_plainly(data, place)}" for place in places}
     if bundle is not None:
         given["policy"], spent = f"bundle={bundle}", [*spent, max(spent)]
     return [
@@ -338,7 +339,13 @@ def _old(data: Transitions) -> str | None:
     if data.propensity is not None and data.eligible is None and np.allclose(data.propensity[free], even, atol=SAME):
         return "random"
     shares = np.bincount(np.asarray(data.action)[free], minlength=data.num_actions) / free.sum()
-    return f"action={data.actions[shares.argmax()]:g}" if shares.max() >= ALWAYS else None
+    return f"action={_plainly(data, int(shares.argmax()))}" if shares.max() >= ALWAYS else None
+
+
+def _plainly(data: Transitions, place: int) -> str:
+    """An action as an option has it."""
+    given = data.given(place)
+    return given if isinstance(given, str) else f"{given:g}"
 
 
 def _budget(per_user: float, users: int) -> float:
@@ -365,7 +372,7 @@ def _planned_words(
 
 
 def _settling_words(test: SettlingTest, reward: str, policy: str, *, every: bool) -> str:
-    actions = ", ".join(f"{action:g}" for action in test.actions)
+    actions = ", ".join(map(named, test.actions))
     kept = f"one action ({actions}{'' if every else ', of all actions'}){policy}"
     arms = len(test.actions) + bool(policy)
     held = "" if test.clusters_per_arm is None else f" ({test.clusters_per_arm:,} clusters)"

@@ -403,7 +403,7 @@ class _Words:
         """`+3.2% active over the first 7 days`."""
         assert self.found.old is not None
         said, window = f"{change(self.found.old.gain)} {self.campaign.reward_label}", self.certificate.window
-        if window is None:
+        if window is None or self.campaign.log.once:
             return said
         return f"{said} on the first day" if window == 1 else f"{said} over the first {window} days"
 

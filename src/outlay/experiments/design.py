@@ -18,6 +18,7 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
+from outlay.core.actions import Given
 from outlay.core.errors import OutlayError
 from outlay.core.settings import Section, Settings, impossible
 from outlay.logs.reading import toml_value
@@ -109,7 +110,7 @@ class Arm(Section):
     kind: Kind
     bundle: str | None = None  # of a bundle: its folder, relative to the file
     bundle_id: str | None = None  # of a bundle: a different bundle in the same folder is noticed
-    action: float | None = None  # of a constant
+    action: Given | None = None  # of a constant
     share: float = Field(gt=0, le=1)  # of eligible users, at full coverage
     budget: float | None = Field(default=None, ge=0)  # money of this arm alone
 

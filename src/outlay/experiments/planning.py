@@ -18,6 +18,7 @@ from pathlib import Path
 
 import numpy as np
 
+from outlay.core.actions import Given
 from outlay.core.campaign import Campaign
 from outlay.core.errors import LogError
 from outlay.experiments.design import EQUAL, WEEK, Experiment
@@ -53,7 +54,7 @@ class PastLog:
     window: int
     before: int
     log_days: int
-    actions: tuple[float, ...]
+    actions: tuple[Given, ...]
     notes: tuple[ExperimentNote, ...]
     clusters: UserMoments | None = None
 
@@ -119,7 +120,7 @@ def measure_past(
             where=ELIGIBLE_KEY if eligible else None,
             way_out="Give a log of the users that will be in the test.",
         )
-    given = tuple(float(action) for (action,) in actions)
+    given = tuple(log.campaign.given(float(action)) for (action,) in actions)
     return PastLog(moments, days, window, before, log_days, given, tuple(notes), clusters)
 
 
@@ -165,7 +166,10 @@ def _refuse_wrong_rows(log: Log, kept: str) -> None:
     """Check the rows that are added up."""
     campaign = log.campaign
     asked = {"reward": ("log.reward", "reward", campaign.log.reward)}
-    asked |= {f"cost{j}": (f"budget {b.name}.cost", "cost", b.cost) for j, b in enumerate(campaign.budgets)}
+    asked |= {
+        f"cost{j}": (f"budget {b.name}.cost", "cost", b.cost if isinstance(b.cost, str) else "")
+        for j, b in enumerate(campaign.budgets)
+    }
     counts = log.source.run(
         "SELECT "
         + ", ".join(f"count(*) - count({x}), count(*) FILTER (NOT abs({x}) <= {LARGEST})" for x in asked)

@@ -26,6 +26,7 @@ from outlay.bundles.read import load_bundle
 from outlay.bundles.rows import eligible_actions, users_of
 from outlay.choosing.reserve import usable_reserves
 from outlay.choosing.run import Run
+from outlay.core.actions import Given
 from outlay.core.errors import InfeasibleError, LogError, OutlayError
 from outlay.core.files import new_file
 from outlay.core.progress import Progress, silent
@@ -61,7 +62,7 @@ class AllocateResult:
     bound: float
     unknown: int
     unseen: int
-    shares: dict[float, float]
+    shares: dict[Given, float]
 
     @property
     def gap(self) -> float:
@@ -128,7 +129,7 @@ def allocate_users(
         bound=found.bound,
         unknown=read.unknown,
         unseen=read.unseen,
-        shares=dict(zip(bundle.actions.tolist(), shares.tolist(), strict=True)),
+        shares=dict(zip(map(bundle.names.given, bundle.actions.tolist()), shares.tolist(), strict=True)),
     )
 
 
@@ -150,7 +151,7 @@ def _write(out: Path, bundle: Bundle, users: _Users, action: NDArray[np.integer]
         {
             "row": rows,
             **({} if users.names is None else {"user": users.names}),
-            "action": bundle.actions[action],
+            **bundle.called(action),
             "action_index": action,
             "value": users.value[rows, action],
             "cost": users.cost[rows, action],
@@ -174,7 +175,7 @@ def _read(
         unknown += encoded.unknown
         unseen += int(bundle.unseen(encoded.codes, encoded.numbers).sum())
         if name is not None:
-            allowed.append(eligible_actions(batch, name, bundle.actions, first_row=done, file=users))
+            allowed.append(eligible_actions(batch, name, bundle.actions, bundle.names, first_row=done, file=users))
         names.append(users_of(batch, bundle.manifest.user, first_row=done, file=users))
         values.append(_mean(bundle, run, "q", 0, encoded))
         if reserved is None:

@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from outlay.choosing.measure import Measure
+from outlay.core.actions import Given, named
+from outlay.core.addresses import shown
 from outlay.core.assignment import Assignment
 from outlay.core.campaign import SUMMARIES, Campaign, HistorySection, Summary
 from outlay.core.errors import LogError
@@ -16,6 +18,7 @@ from outlay.core.transitions import EVERYONE
 from outlay.estimators.balance import BalanceCheck
 from outlay.estimators.markov import MarkovCheck
 from outlay.evaluating.next_test import SettlingTest, plan_settling
+from outlay.jobs.memory import campaign_of
 from outlay.jobs.prepare import prepare
 from outlay.logs.drivers import assignment
 from outlay.logs.effects import Effect, contrast, effects
@@ -43,7 +46,7 @@ class _Given(NamedTuple):
 
     overlap: tuple[Overlap, ...] = ()
     randomisation: Randomisation | None = None
-    contrast: tuple[float, float] | None = None
+    contrast: tuple[Given, Given] | None = None
     effects: tuple[Effect, ...] = ()
     assignment: Assignment | None = None
     findings: tuple[Finding, ...] = ()
@@ -91,6 +94,7 @@ class CheckReport:
         assignment: columns and the calendar, with which actions go beyond what the campaign file says; None where there
             was no choice.
         tried: where it is not enough and there is no `[log.history]`: whether so many past days are.
+        once: whether each user has one row: nothing follows it.
         test: where nothing that was tried is enough, the experiment that needs no state.
     """
 
@@ -107,13 +111,14 @@ class CheckReport:
     findings: tuple[Finding, ...]
     overlap: tuple[Overlap, ...]
     randomisation: Randomisation | None
-    contrast: tuple[float, float] | None
+    contrast: tuple[Given, Given] | None
     effects: tuple[Effect, ...]
     state: MarkovCheck | None = None
     tried: tuple[TriedHistory, ...] = ()
     test: SettlingTest | None = None
     balance: BalanceCheck | None = None
     assignment: Assignment | None = None
+    once: bool = False
 
     @property
     def blocks(self) -> bool:
@@ -124,16 +129,24 @@ class CheckReport:
         """For `--json`."""
         content = asdict(self)
         for action, fact in zip(content["actions"], self.actions, strict=True):
-            action["action"] = action.pop("value")
+            del action["value"]
+            action["action"] = action.pop("called")
             action["share"] = fact.count / max(self.rows, 1)
         return {**content, "findings": [finding.to_dict() for finding in self.findings], "blocks": self.blocks}
 
 
-def check(campaign: Campaign | str | Path, *, threads: int | None = None, memory: str | None = None) -> CheckReport:
+def check(
+    log: Any,
+    *,
+    campaign: Campaign | str | Path | None = None,
+    threads: int | None = None,
+    memory: str | None = None,
+) -> CheckReport:
     """Look at a campaign's log without writing anything.
 
     Args:
-        campaign: a campaign, or the path of its file.
+        log: a campaign, or the path of its file; or a table in memory.
+        campaign: what the columns of a table in memory mean; None: guessed as `init` does.
         threads: of DuckDB; None: its choice.
         memory: what DuckDB may hold before it writes to disk, as "4GB".
 
@@ -141,12 +154,16 @@ def check(campaign: Campaign | str | Path, *, threads: int | None = None, memory
         CampaignError: if the campaign file is wrong, or names what the log does not have.
         LogError: if the log cannot be read or has no rows.
     """
-    if not isinstance(campaign, Campaign):
-        campaign = Campaign.load(campaign)
+    with campaign_of(log, campaign) as known:
+        return _check(known if isinstance(known, Campaign) else Campaign.load(known), threads, memory)
+
+
+def _check(campaign: Campaign, threads: int | None, memory: str | None) -> CheckReport:
     with (
         tempfile.TemporaryDirectory(prefix="outlay-") as folder,
         open_log(campaign, Path(folder), threads=threads, memory=memory) as log,
     ):
+        campaign = log.campaign
         link(log)
         facts = inspect(log)
         missing = facts.missing | _missing_features(log)
@@ -161,7 +178,7 @@ def check(campaign: Campaign | str | Path, *, threads: int | None = None, memory
         findings += [*_about_state(state, tried), *_about_balance(balance)]
         return CheckReport(
             campaign=campaign.meta.name,
-            source=str(campaign.source),
+            source=shown(campaign.source),
             rows=facts.rows,
             users=facts.users,
             days=days,
@@ -180,6 +197,7 @@ def check(campaign: Campaign | str | Path, *, threads: int | None = None, memory
             tried=tuple(tried),
             test=test,
             assignment=given.assignment,
+            once=bool(campaign.log.once),
         )
 
 
@@ -190,11 +208,12 @@ def _given(log: Log, facts: Facts, known: list[Finding]) -> _Given:
     verdict = randomisation(log, facts, overlaps, driven)
     pair = contrast(log, facts)
     table = effects(log, *pair) if pair else []
+    called = None if pair is None else (log.campaign.given(pair[0]), log.campaign.given(pair[1]))
     findings: list[Finding] = []
     if not driven.drivers:
         findings += _about_assignment(known, verdict, forced=log.campaign.log.forced is not None)
-    findings += [*_about_choice(overlaps, pair, table), *_about_drivers(driven)]
-    return _Given(tuple(overlaps), verdict, pair, tuple(table), driven, tuple(findings))
+    findings += [*_about_choice(overlaps, called, table), *_about_drivers(driven)]
+    return _Given(tuple(overlaps), verdict, called, tuple(table), driven, tuple(findings))
 
 
 def _state(
@@ -217,7 +236,8 @@ def _state(
             test = plan_settling(data, of) if found.ok is False else None
             return _StateChecks(found, measure.state.balance(measure.propensity()), test)
 
-    own = ("action", "reward", *(budget.name for budget in campaign.budgets))
+    given = ("action",) if campaign.names.amounts else ()
+    own = (*given, "reward", *(budget.name for budget in campaign.budgets))
 
     def enough(back: int, columns: tuple[str, ...] = own, summaries: tuple[Summary, ...] = SUMMARIES) -> bool:
         known = tuple(column for column in columns if campaign.log.delays.get(column, 0) < back)
@@ -236,7 +256,7 @@ def _state(
         return found, tried
     back = next((back for back in TRIED_DAYS if back <= days and enough(back)), None)
     if back is not None:  # the less the state holds, the better the log supports it
-        fewer = (("reward",), ("action",), ("reward", *own[2:]))
+        fewer = (("reward",), *((each,) for each in given), ("reward", *own[1 + len(given) :]))
         columns = next((columns for columns in fewer if enough(back, columns)), own)
         one: tuple[tuple[Summary], ...] = (("mean",), ("decayed",))
         next((summaries for summaries in one if enough(back, columns, summaries)), None)
@@ -331,19 +351,21 @@ def _about_drivers(driven: Assignment) -> list[Finding]:
     ]
 
 
-def _about_choice(overlaps: list[Overlap], pair: tuple[float, float] | None, table: list[Effect]) -> list[Finding]:
+def _about_choice(overlaps: list[Overlap], pair: tuple[Given, Given] | None, table: list[Effect]) -> list[Finding]:
     findings = []
     for entry in overlaps:
         if entry.least_propensity is not None and 0 < entry.least_propensity < THIN:
-            message = f"action {entry.action:g} was given with a probability as low as {entry.least_propensity:.2g}."
+            message = (
+                f"action {named(entry.action)} was given with a probability as low as {entry.least_propensity:.2g}."
+            )
             way_out = "Weights up to its inverse make estimates wide; give it more often in the next campaign."
             findings.append(Finding("warning", "log.propensity", message, way_out, 0))
         if entry.share > 0 and entry.least_share < THIN:
             place = f" in segment {entry.least_segment!r}" if entry.least_segment != "all" else ""
-            message = f"action {entry.action:g} was given in {entry.least_share:.2%} of the choices{place}."
+            message = f"action {named(entry.action)} was given in {entry.least_share:.2%} of the choices{place}."
             way_out = "Estimates about it will be wide; leave it out, or give it more often in the next campaign."
             findings.append(Finding("warning", "log.action", message, way_out, 0))
     if pair and not table:
-        message = f"no users whose first action is {pair[0]:g} or {pair[1]:g} can be compared."
+        message = f"no users whose first action is {named(pair[0])} or {named(pair[1])} can be compared."
         findings.append(Finding("note", "log.contrast", message, "Name another pair with log.contrast.", 0))
     return findings

@@ -9,31 +9,37 @@ import math
 import os
 import re
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
+from typing import Any
 
-from outlay.core.addresses import mistake, scheme_of
+from outlay.core.addresses import Place, mistake, scheme_of
 from outlay.core.campaign import Campaign
 from outlay.core.errors import LogError, OutlayError
 from outlay.core.files import new_file
-from outlay.logs.columns import describe
+from outlay.jobs import memory
+from outlay.logs.columns import ScannedColumn, describe
 from outlay.logs.findings import Finding
-from outlay.logs.guess import Guess, guess_features, guess_roles
+from outlay.logs.formats import Recognised
+from outlay.logs.guess import Guess, GuessedRoles, NoActionError, SumsError, guess_features, guess_roles
 from outlay.logs.quality import inspect
 from outlay.logs.reading import plain, quoted, setting, toml_value
 from outlay.logs.roles import link, open_log
-from outlay.logs.source import Copying, Source, open_source
+from outlay.logs.source import Copying, Source, open_recognised
+from outlay.logs.values import means_nothing
 
 ROLES = {
     "user": "who",
     "time": "when: a whole number or a date; a row per user and unit of time",
-    "action": "the value given, a number",
+    "action": "what was given: a number, or a name",
     "reward": "what you want more of",
     "propensity": "probability with which the log's policy gave this action",
     "forced": "rows where there was no choice",
     "eligible": "list column: the actions allowed in the row",
     "terminal": "the user's story ends with this row",
+    "cluster": "users who share what happens to them, as those of a household",
 }
 HINTS = {
     "propensity": '# propensity = "p"         # if known: probability with which the action was given, in (0, 1]',
@@ -41,26 +47,100 @@ HINTS = {
     "eligible": '# eligible = "allowed"     # if not every action was allowed in every row: a list column',
     "terminal": '# terminal = "left"        # if users leave for good: true in their last row',
 }
-OPTIONAL = tuple(HINTS)
+OPTIONAL = (*HINTS, "cluster")
+ASKED = {"action": "What was given", "reward": "What you want more of", "user": "Who"}  # in this order, where unsure
+NOT_FOR = (
+    "outlay decides what each user gets, so it needs a row per user, or per user and day, with what that user was "
+    "given. For totals of weeks, channels or regions use a media mix model or a test of whole regions."
+)
+PER_DAY = (
+    "discount = 0.8            # per unit of time; 0: only the same day counts",
+    "horizon_days = 7",
+    "report_days = [1, 3, 7]",
+)
+NAME = re.compile(r"\w+")
 NEEDED = {role: f"log.{role}" for role in ("user", "time", "action", "reward")} | {"cost": "budget.cost"}  # role → key
 
 
-def init(log: str | Path, out: str | Path, *, query: str | None = None) -> str:
+@dataclass(frozen=True)
+class Reasoned:
+    """A column as the guide shows it.
+
+    Attributes:
+        column: its name, or the SQL of a role that no column has.
+        role: what it was taken for: a role, `feature`, `outcome` or `left out`.
+        why: the reason.
+        sure: whether nothing else is near.
+    """
+
+    column: str
+    role: str
+    why: str
+    sure: bool
+
+
+@dataclass(frozen=True)
+class Question:
+    """What the guide is unsure of.
+
+    Attributes:
+        role: which role.
+        meaning: the role in words.
+        guess: the column that it would take.
+        others: columns that might be meant, likeliest first.
+        columns: all columns; any of them may be the answer.
+        looked: what was found so far, of every column.
+    """
+
+    role: str
+    meaning: str
+    guess: str
+    others: tuple[str, ...]
+    columns: tuple[str, ...]
+    looked: tuple[Reasoned, ...]
+
+
+Ask = Callable[[Question], str]  # gives the name of a column
+
+
+@dataclass(frozen=True)
+class Guided:
+    """What the guide found and wrote.
+
+    Attributes:
+        text: the campaign file.
+        read: how texts were read, a sentence each.
+        looked: what was found of every column.
+    """
+
+    text: str
+    looked: tuple[Reasoned, ...]
+    read: tuple[str, ...] = ()
+
+
+def init(log: Any, out: str | Path = "campaign.toml", *, query: str | None = None, ask: Ask | None = None) -> str:
     """Write a commented campaign file for a log, one that `check` does not reject.
 
     Args:
-        log: Parquet or CSV (.gz), a file or a glob; or an address (`postgresql://…`, `s3://…`, `gs://…`).
+        log: Parquet, CSV (.gz) and others (`logs/formats.py`), a file or a glob, or a list of them; or an address
+            (`postgresql://…`, `s3://…`, `gs://…`); or a table in memory, which is written beside the campaign file.
         out: the campaign file; must not exist, since what was changed in it would be lost.
-        query: SQL, for a database.
+        query: SQL, for a database or an SQLite file.
+        ask: answers what the columns leave open; None: the guesses are taken.
 
     Returns:
         What was written.
 
     Raises:
-        LogError: if the log cannot be read, is empty, no column can be the action or the reward, or the log itself is
-            such that `check` rejects every guess; nothing is written then.
+        LogError: if the log cannot be read, is empty, sums over many people, no column can be the action or the
+            reward, or the log itself is such that `check` rejects every guess; nothing is written then.
         OutlayError: if the campaign file exists.
     """
+    return guide(log, out, query=query, ask=ask).text
+
+
+def guide(log: Any, out: str | Path, *, query: str | None = None, ask: Ask | None = None) -> Guided:
+    """The same, with the reason for every column."""
     out = Path(out)
     if out.exists():
         raise OutlayError(
@@ -69,43 +149,133 @@ def init(log: str | Path, out: str | Path, *, query: str | None = None) -> str:
             where="--out",
             way_out="Give another --out, or delete it first.",
         )
-    if found := mistake(str(log), query):
-        raise OutlayError(f"{found}.", file=log, where="log", way_out="Fix the command.")
+    if memory.is_table(log):
+        table = out.with_suffix(".parquet")
+        if table.exists():
+            raise OutlayError(
+                "exists already, and the table would be written there.", file=table, way_out="Give another out."
+            )
+        memory.write(log, table)
+        try:
+            return guide(table, out, query=query, ask=ask)
+        except BaseException:
+            table.unlink()
+            raise
+    if isinstance(log, (list, tuple)):
+        log = tuple(map(str, log)) if len(log) != 1 else log[0]
+    if found := mistake(log if isinstance(log, tuple) else str(log), query):
+        named = ", ".join(log) if isinstance(log, tuple) else log
+        raise OutlayError(f"{found}.", file=named, where="log", way_out="Fix the command.")
+    log = tuple(map(Path, log)) if isinstance(log, tuple) else log
     with tempfile.TemporaryDirectory(prefix="outlay-") as name:
         fetched = Path(name) / "fetched"
-        with open_source(log, Path(name), copying=Copying(query, fetched)) as source:
-            draft = _draft(source, str(log) if scheme_of(log) else _relative(Path(log), out), query)
+        settle = None if ask is None else partial(_settle, ask)
+        with open_recognised(log, Path(name), Copying(query, fetched), settle) as (source, recognised):
+            draft, looked = _draft(source, _written(log, out), query, ask)
+            draft = replace(draft, read=recognised)
         with new_file(out) as temporary:
             while True:
                 temporary.write_text(draft.text(), encoding="utf-8")
                 findings = _errors(Campaign.load(temporary), fetched)
                 if not findings:
-                    return draft.text()
+                    return Guided(draft.text(), draft.noted(looked), recognised.words)
                 draft = _better(draft, findings, log)
 
 
-def _draft(source: Source, path: str, query: str | None) -> Draft:
-    """The first guesses."""
+def _settle(ask: Ask, found: tuple[str, str, str]) -> str:
+    """The format of dates that the person means."""
+    column, likelier, other = found
+    meaning = f"Column {column}: how are its dates written"
+    return ask(Question("dates", meaning, likelier, (other,), (likelier, other), ()))
+
+
+def _draft(
+    source: Source, path: str | tuple[str, ...], query: str | None, ask: Ask | None
+) -> tuple[Draft, tuple[Reasoned, ...]]:
+    """The first guesses, with what was found of every column."""
     rows, columns = describe(source)
     if rows == 0:
         raise LogError(
             "the log is empty: it has no rows.", file=source.file, way_out="Give a log with a row per user and day."
         )
-    try:
-        roles = guess_roles(source, rows, columns)
-    except LookupError as error:
-        raise LogError(
-            str(error),
-            file=source.file,
-            way_out="Write the campaign file by hand (see the README), "
-            "with action as a CASE expression that makes numbers.",
-        ) from None
-    categorical, numeric, left_out = guess_features(rows, columns, roles)
+    fixed: dict[str, str] = {}
+    while True:
+        names = tuple(column.name for column in columns)
+        try:
+            roles = guess_roles(source, rows, columns, fixed)
+        except LookupError as error:
+            if ask is None or not isinstance(error, NoActionError) or "action" in fixed or not error.near:
+                raise _refused(source, error) from None
+            fixed["action"] = ask(Question("action", f"{ASKED['action']}", error.near[0], error.near[1:], names, ()))
+            continue
+        features = guess_features(rows, columns, roles)
+        looked = _looked(columns, roles, features)
+        role = next((role for role in ASKED if role not in fixed and not roles.found[role].sure), None)
+        if ask is None or role is None:
+            break
+        guess = roles.found[role]
+        fixed[role] = ask(Question(role, ASKED[role], guess.column or guess.text, guess.others, names, looked))
+    categorical, numeric, left_out = features
     spent, _ = _mean_and_least(source, roles.found["cost"].text)
-    _, lowest = _mean_and_least(source, roles.found["action"].text)
-    return Draft(
+    action = roles.found["action"]
+    lowest = None if action.labels else _mean_and_least(source, action.text)[1]
+    draft = Draft(
         path, query, rows, roles.found, categorical, numeric, left_out, spent, lowest, one_step=not roles.repeats
     )
+    return replace(draft, outcomes=tuple(roles.later)), looked
+
+
+def _refused(source: Source, error: LookupError) -> LogError:
+    """That no draft can be written, in words."""
+    if isinstance(error, SumsError):
+        return LogError(f"{error}: these are sums over many people.", file=source.file, way_out=NOT_FOR)
+    way_out = "Write the campaign file by hand (see the README)."
+    return LogError(str(error), file=source.file, way_out=way_out)
+
+
+def _looked(
+    columns: list[ScannedColumn], roles: GuessedRoles, features: tuple[list[str], list[str], dict[str, str]]
+) -> tuple[Reasoned, ...]:
+    """What each column was taken for: roles first, then outcomes, features and the rest."""
+    found = [
+        Reasoned(
+            guess.column or _prices(roles.found, role) or guess.text,
+            role,
+            guess.why.replace("CHECK: ", ""),
+            guess.sure and not _open(guess),
+        )
+        for role, guess in roles.found.items()
+        if roles.repeats or role != "time" or guess.column is not None
+    ]
+    left_out = features[2]
+    for name, why in left_out.items():
+        role = "outcome" if name in roles.later else "left out"
+        found.append(Reasoned(name, role, why, name not in roles.doubted))
+    used = {guess.column for guess in roles.found.values()} | left_out.keys()
+    for column in columns:
+        if column.name not in used:
+            why = roles.before.get(column.name, "nothing says that it follows from the action")
+            found.append(Reasoned(column.name, "feature", why, column.name in roles.before))
+    return tuple(found)
+
+
+def _prices(found: Mapping[str, Guess], role: str) -> str:
+    """What each named action costs, 1 where it gives something; empty where a column tells, or of another role."""
+    action = found["action"]
+    if role != "cost" or found["cost"].column is not None or not action.labels:
+        return ""
+    return f"{{ {', '.join(f'{toml_value(each)} = 1' for each in action.labels if not means_nothing(each))} }}"
+
+
+def _open(guess: Guess) -> bool:
+    return "CHECK" in guess.why
+
+
+def _written(log: Place, out: Path) -> str | tuple[str, ...]:
+    """The log as the campaign file names it."""
+    if isinstance(log, tuple):
+        return tuple(_relative(each, out) for each in log)
+    return str(log) if scheme_of(log) else _relative(Path(log), out)
 
 
 def _errors(campaign: Campaign, fetched: Path) -> tuple[Finding, ...]:
@@ -119,7 +289,7 @@ def _errors(campaign: Campaign, fetched: Path) -> tuple[Finding, ...]:
             return (Finding("error", error.where or "log", error.found, error.way_out or "", 0),)
 
 
-def _better(draft: Draft, findings: tuple[Finding, ...], log: str | Path) -> Draft:
+def _better(draft: Draft, findings: tuple[Finding, ...], log: Place) -> Draft:
     """The draft without what is rejected, as far as it can do without.
 
     Raises:
@@ -161,14 +331,16 @@ class Draft:
         categorical, numeric: features.
         left_out: column → why it is none of them.
         spent: what a row cost on average.
-        lowest: the least action.
+        lowest: the least action; None where actions have names.
         one_step: whether every row is a user of its own.
+        outcomes: columns that follow from the action and are nothing else.
         dropped: role → why it is not written though a column looks like it.
         kept: columns without a value in some rows, which are left out.
+        read: how the texts of its files are read.
         gaps: that users' days have no row, in words; None where hardly any lacks one.
     """
 
-    source: str
+    source: str | tuple[str, ...]
     query: str | None
     rows: int
     roles: dict[str, Guess]
@@ -176,14 +348,18 @@ class Draft:
     numeric: list[str]
     left_out: dict[str, str]
     spent: float
-    lowest: float
+    lowest: float | None
     one_step: bool
+    outcomes: tuple[str, ...] = ()
     dropped: dict[str, str] = field(default_factory=dict)
     kept: tuple[str, ...] = ()
     gaps: str | None = None
+    read: Recognised | None = None
 
     def without(self, finding: Finding) -> Draft | None:
         """The draft without what a finding rejects; None if it is about something that has to be there."""
+        if finding.key == "log.outcomes" and self.outcomes:
+            return replace(self, outcomes=())
         for role in OPTIONAL:
             if finding.key == f"log.{role}" and role in self.roles:
                 roles = {name: guess for name, guess in self.roles.items() if name != role}
@@ -195,10 +371,11 @@ class Draft:
                     categorical=[each for each in self.categorical if each != name],
                     numeric=[each for each in self.numeric if each != name],
                     left_out=self.left_out | {name: finding.message.rstrip(".")},
+                    outcomes=(*self.outcomes, *([name] if NAME.fullmatch(name) else [])),
                 )
         if finding.key == "log.complete" and self.gaps is None:
             return replace(self, gaps=finding.message)
-        if finding.key == "log.rows" and self.roles["time"].column is None:
+        if finding.key in ("log.rows", "log.time") and self.roles["time"].column is None and not self.one_step:
             numbered = f"row_number() over (partition by {self.roles['user'].text})"
             time = Guess(numbered, "CHECK: no column looks like a day, so a user's rows count in the order of the log")
             return replace(self, roles=self.roles | {"time": time})
@@ -208,9 +385,24 @@ class Draft:
                 return replace(self, kept=(*self.kept, column))
         return None
 
+    def noted(self, looked: Sequence[Reasoned]) -> tuple[Reasoned, ...]:
+        """What was found of the columns, with what `check` had against them."""
+        found = []
+        for each in looked:
+            if each.role == "feature" and each.column in self.left_out:
+                found.append(replace(each, role="left out", why=self.left_out[each.column]))
+            elif each.role in self.dropped and each.role not in self.roles:
+                found.append(replace(each, role="left out", why=self.dropped[each.role]))
+            else:
+                found.append(each)
+        return tuple(found)
+
     def text(self) -> str:
         """The file."""
-        once, none = self.one_step, self.lowest == 0
+        none = '"none"' if self.lowest is None else "0.0"
+        known = self.lowest == 0
+        if (label := self.roles["action"].nothing) is not None:
+            none, known = toml_value(label), True
         what = "the action that means: no incentive"
         lines = [
             f"# Written by outlay init from {self.rows:,} rows. Every line is a guess: correct it, then run outlay "
@@ -218,31 +410,34 @@ class Draft:
             "# A role is a column, or an SQL expression over the columns of a row.",
             "",
             "[campaign]",
-            setting("name", _name(self.source)),
+            setting("name", _name(self.source if isinstance(self.source, str) else self.source[0])),
             'unit = "money"            # of the budget, for words and axes',
-            f"discount = {'0.0' if once else '0.8'}            # per unit of time; 0: only the same day counts",
-            f"horizon_days = {1 if once else 7}",
-            f"report_days = {[1] if once else [1, 3, 7]}",
-            f"none = 0.0                # {what}" if none else f"# none = 0.0              # {what}, if there is one",
+            *([] if self.one_step else PER_DAY),
+            f"none = {none}  # {what}" if known else f"# none = {none}  # {what}, if there is one",
             "",
             "[log]",
-            setting("source", self.source),
+            setting("source", self.source) if isinstance(self.source, str) else f"source = {_toml_list(self.source)}",
             *([] if self.query is None else [setting("query", self.query)]),
         ]
         if self.kept:
             condition = " and ".join(f"{plain(column)} is not null" for column in self.kept)
             lines += ["# Rows without a value are left out. CHECK: why have they none?", setting("where", condition)]
         for role, meaning in ROLES.items():
-            if role in self.roles:
+            if role in self.roles and not (self.one_step and role in ("user", "time") and not self.roles[role].column):
                 lines += [f"# {meaning}. Chosen {self.roles[role].why}.", setting(role, self.roles[role].text)]
             else:
                 lines += [f"# {self.dropped[role]}"] if role in self.dropped else []
-                lines.append(HINTS[role])
+                lines += [HINTS[role]] if role in HINTS else []
         if self.gaps is not None:
-            lines.append(f"# CHECK: {_comment(self.gaps)} Else write complete = {'false' if none else 'true'}.")
-            lines.append(f"complete = {'true' if none else 'false'}")
-        else:
+            lines.append(f"# CHECK: {_comment(self.gaps)} Else write complete = {'false' if known else 'true'}.")
+            lines.append(f"complete = {'true' if known else 'false'}")
+        elif not self.one_step:
             lines.append("# complete = true           # if a day without a row means that the user did not come")
+        if self.outcomes:
+            lines += [
+                "# Other columns that follow from the action: neither reward nor feature.",
+                f"outcomes = {_toml_list(self.outcomes)}",
+            ]
         lines += [
             "# segment = \"case when … then 'new' else 'old' end\"   # groups for tables",
             "",
@@ -252,17 +447,30 @@ class Draft:
             f"numeric = {_toml_list(self.numeric)}",
         ]
         lines += [f"# left out: {_comment(column)} ({_comment(reason)})" for column, reason in self.left_out.items()]
+        lines += self._reading()
         lines += [
             "",
             "[[budget]]",
             'name = "cost"',
             f"# What a row cost. Chosen {self.roles['cost'].why}.",
-            setting("cost", self.roles["cost"].text),
+            f"cost = {prices}" if (prices := _prices(self.roles, "cost")) else setting("cost", self.roles["cost"].text),
             f"at_most = {self.spent:.4g}          # what the log spent per row: CHECK, this is your decision",
-            'per = "decision"          # or "user": total over horizon_days',
+            *([] if self.one_step else ['per = "decision"          # or "user": total over horizon_days']),
             "",
         ]
         return "\n".join(lines)
+
+    def _reading(self) -> list[str]:
+        """How texts are read, where that has to be said."""
+        if self.read is None or not self.read.words:
+            return []
+        lines = ["", *(f"# {_comment(words)}" for words in self.read.words)]
+        if self.read.reading is None:
+            return lines
+        if self.read.open:
+            lines.append(f"# CHECK: the rows fit {self.read.open[2]} as well, but with it they lie further apart.")
+        said = self.read.reading.model_dump(exclude_none=True)
+        return [*lines, "[log.reading]", *(setting(key, str(value)) for key, value in said.items())]
 
 
 def _dropped(guess: Guess, finding: Finding) -> str:

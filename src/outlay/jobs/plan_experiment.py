@@ -9,13 +9,15 @@ before for CUPED.
 from __future__ import annotations
 
 import datetime
+import difflib
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from outlay.bundles.manifest import unseal
+from outlay.core.actions import Given, all_named, named
 from outlay.core.campaign import Campaign
 from outlay.core.errors import OutlayError, nearest
 from outlay.core.files import new_file
@@ -215,12 +217,29 @@ def _ramp(experiment: Experiment, users: int) -> tuple[RampDay, ...]:
 def _check_actions(experiment: Experiment, campaign: Campaign, past: PastLog) -> None:
     known = {*(campaign.log.actions or past.actions), *(() if campaign.meta.none is None else (campaign.meta.none,))}
     for arm in experiment.arms:
-        if arm.action is not None and not any(abs(arm.action - action) < SAME for action in known):
-            given = float(arm.action)
-            near = sorted(sorted(known, key=lambda action: abs(action - given))[:NEAREST])
-            found = f"is {given:g}, which is not an action of the campaign."
-            way_out = f"Give one of its actions, e.g. {', '.join(f'{action:g}' for action in near)}."
-            raise OutlayError(found, where=f"arm {arm.name!r}.action", way_out=way_out)
+        if arm.action is None or arm.action in known or any(_same(arm.action, action) for action in known):
+            continue
+        near = difflib.get_close_matches(str(arm.action), map(str, known), NEAREST, 0) if _texts(known) else []
+        amounts = sorted((each for each in known if isinstance(each, float)), key=lambda each: _far(arm.action, each))
+        shown = all_named(near or sorted(amounts[:NEAREST]))
+        found, way_out = f"is {named(arm.action)}, which is not an action of the campaign.", "Give one of its actions"
+        raise OutlayError(found, where=f"arm {arm.name!r}.action", way_out=f"{way_out}, e.g. {shown}.")
+
+
+def _texts(known: Iterable[Given]) -> bool:
+    return any(isinstance(each, str) for each in known)
+
+
+def _far(given: Given | None, amount: float) -> float:
+    """How far an action is from an amount; infinite where it is none."""
+    try:
+        return abs(float(given or 0) - amount)
+    except ValueError:
+        return float("inf")
+
+
+def _same(given: Given, known: Given) -> bool:
+    return isinstance(known, float) and _far(given, known) < SAME
 
 
 def _pinned(arm: Any, out: Path) -> Any:

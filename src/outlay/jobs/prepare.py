@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from outlay.core.addresses import absolute
+from outlay.core.addresses import absolute, shown
 from outlay.core.assignment import Assignment
 from outlay.core.campaign import Campaign
 from outlay.core.errors import LogError
@@ -117,6 +117,7 @@ def _fill(making: _Making, threads: int | None, memory: str | None) -> None:
     with open_log(
         campaign, work, threads=threads, memory=memory, fetched=fetched, tell=lambda text: report(0.0, text)
     ) as log:
+        campaign, making = log.campaign, making._replace(campaign=log.campaign)
         report(0.05, "linking rows")
         link(log)
         report(0.08, "checking")
@@ -251,7 +252,7 @@ def _finish(
             "rows_per_split": dict(zip(SPLITS, row_counts.tolist(), strict=True)),
             "campaign": campaign.model_dump(by_alias=True, mode="json", exclude_none=True),
             "campaign_file": str(campaign.path.absolute()),
-            "source": str(campaign.source),
+            "source": shown(campaign.source),
             "data_hash": _data_hash(folder, shapes),
         },
     )
@@ -265,7 +266,7 @@ def _about(campaign: Campaign) -> dict[str, Any]:
     files: list[Any] = []
     with suppress(LogError, OSError):  # which are told where the files are read
         for path in paths:
-            if isinstance(path, Path):  # what lies elsewhere has been copied, and the copy stays
+            if not isinstance(path, str):  # what lies elsewhere has been copied, and the copy stays
                 files += stamps(find_files(path, campaign.path))
     about = {"outlay": __version__, "campaign": campaign.model_dump(by_alias=True, mode="json"), "files": files}
     if isinstance(campaign.source, str):

@@ -22,6 +22,7 @@ import pyarrow as pa
 
 from outlay.bundles.decide import Bundle, unknown_values, unseen_rows
 from outlay.bundles.read import load_bundle
+from outlay.core.actions import Given
 from outlay.core.addresses import scheme_of
 from outlay.core.errors import LogError
 from outlay.core.files import MANIFEST, check_replaceable, new_file, put_in_place, write_json, write_manifest
@@ -29,6 +30,7 @@ from outlay.core.journal import unfinished_folder
 from outlay.core.parallel import Mapper, in_processes
 from outlay.core.progress import Counter, Progress, counted, silent
 from outlay.core.version import __version__
+from outlay.jobs.memory import as_file
 from outlay.jobs.tables import ARROW, checked_out, needed_batches, read_past, table_writer
 from outlay.logs.past_days import UserPast
 from outlay.logs.reading import Part, find_files, find_parts, stamps
@@ -55,7 +57,7 @@ class ScoreResult:
     rows: int
     unknown: int
     unseen: int
-    shares: dict[float, float]
+    shares: dict[Given, float]
     held: str | None = None
 
     def to_dict(self) -> dict[str, Any]:
@@ -66,10 +68,10 @@ class ScoreResult:
 
 def score(
     bundle: str | Path | Bundle,
-    rows: str | Path,
+    rows: Any,
     out: str | Path,
     *,
-    history: str | Path | None = None,
+    history: Any = None,
     episode: str | None = None,
     members: bool = False,
     workers: int = 1,
@@ -80,13 +82,15 @@ def score(
 
     Args:
         bundle: the bundle's folder, or the bundle.
-        rows: Parquet or CSV (.gz), globs allowed, with the feature columns (or what their expressions need). A user
-            keeps one member where the user column is there; without it every row is drawn by its position.
+        rows: a file of any kind that a log may have, globs allowed, or a table in memory, with the feature
+            columns (or what their expressions need). A user keeps one member where the user column is there; without it
+            every row is drawn by its position.
         out: .parquet or .csv; replaced when all rows are done. A path without an ending is a folder of Parquet files,
             one per shard of 524,288 rows, and a manifest. The columns are those of `Bundle.decide`; a CSV holds `q` as
             JSON text.
-        history: a log or a DATA folder with the users' past days, for a policy that looks at them (`[log.history]`).
-            Rows are decided for the day that their time column says; without one, for the day after the last of it.
+        history: a log, a table in memory or a DATA folder with the users' past days, for a policy that looks at
+            them (`[log.history]`). Rows are decided for the day that their time column says; without one, for
+            the day after the last of it.
         episode: a new one draws the members anew; default: the campaign's name.
         members: a line per row and member instead of the draw.
         workers: processes that share the shards of Parquet files; decisions do not depend on it. Each holds the
@@ -103,21 +107,22 @@ def score(
         LostWorkerError: if a worker was killed; the shards that are done are kept for the next run.
     """
     out = Path(out)
-    if not out.suffix:
-        check_replaceable(out, "decisions")
-    else:
-        checked_out(out, rows)
-    opened = bundle if isinstance(bundle, Bundle) else load_bundle(bundle)
-    over = None if isinstance(bundle, Bundle) else _mapper(workers, cluster)
-    task = _Task(
-        opened.folder.absolute(),
-        _absolute(rows),
-        None if history is None else _absolute(history),
-        episode,
-        members,
-        ".parquet" if not out.suffix else ARROW,
-    )
-    return _score(task, opened, over, out, progress or silent)
+    with as_file(rows) as rows, as_file(history) as history:
+        if not out.suffix:
+            check_replaceable(out, "decisions")
+        else:
+            checked_out(out, rows)
+        opened = bundle if isinstance(bundle, Bundle) else load_bundle(bundle)
+        over = None if isinstance(bundle, Bundle) else _mapper(workers, cluster)
+        task = _Task(
+            opened.folder.absolute(),
+            _absolute(rows),
+            None if history is None else _absolute(history),
+            episode,
+            members,
+            ".parquet" if not out.suffix else ARROW,
+        )
+        return _score(task, opened, over, out, progress or silent)
 
 
 @dataclass(frozen=True)
@@ -312,7 +317,7 @@ def _result(out: Path, bundle: Bundle, files: Sequence[Path]) -> ScoreResult:
         rows=count,
         unknown=sum(part.unknown for part in totals),
         unseen=sum(part.unseen for part in totals),
-        shares=dict(zip(bundle.actions.tolist(), (given / count).tolist(), strict=True)),
+        shares=dict(zip(map(bundle.names.given, bundle.actions.tolist()), (given / count).tolist(), strict=True)),
         held=next((budget.name for budget, held in zip(campaign.budgets, campaign.held, strict=True) if held), None),
     )
 

@@ -91,7 +91,7 @@ def needed_batches(
     # In SQL `user`, even in quotes, is the user who is logged in if there is no such column.
     optional = {name: USER_COLUMN if name == "user" else name for name in (user, "user") if name not in needed}
     if past is not None:
-        optional[TIME] = bundle.campaign.log.time
+        optional[TIME] = bundle.campaign.log.time or "0"
     done = 0 if part is None else part.first
     for batch in read_rows(
         rows,
@@ -100,6 +100,7 @@ def needed_batches(
         users=(user, "user"),
         part=part,
         threads=threads,
+        reading=bundle.campaign.log.reading,
         batch_rows=min(BATCH_ROWS, max(2_048, CELLS // (len(needed) + 1))),
     ):
         if past is None:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 import numpy as np
 
@@ -27,6 +27,7 @@ from outlay.core.journal import partial_folder
 from outlay.core.progress import Progress, silent, within
 from outlay.core.reserves import WAY_OUT, unpriced_words
 from outlay.core.transitions import LEARN, SPLITS, Transitions
+from outlay.jobs.memory import campaign_of
 from outlay.jobs.prepare import prepare
 from outlay.learning import CRITICS
 from outlay.learning.screening import Screening, screen, screened_words, wide
@@ -63,9 +64,10 @@ class Options:
 
 
 def train(
-    source: str | Path | Campaign,
+    source: Any,
     out: str | Path,
     *,
+    campaign: Campaign | str | Path | None = None,
     method: str | None = None,
     oracle: str = AUTO,
     response: Kind | None = None,
@@ -84,7 +86,8 @@ def train(
     """Train on a campaign file or on a DATA folder, into a RUN folder.
 
     Args:
-        source: campaign.toml (the log is prepared into RUN/data) or a DATA folder.
+        source: campaign.toml (the log is prepared into RUN/data) or a DATA folder; or a table in memory.
+        campaign: what the columns of a table in memory mean; None: guessed as `init` does.
         out: the RUN folder; an older one of ours is replaced when this one is finished.
         method: `frontier`, one training for every budget; a mixing rule (`mixing.RULES`), for the limits alone;
             `bisection`, one policy, for the one limit; or `two-stage`, which predicts and then prices, without looking
@@ -118,15 +121,16 @@ def train(
         OutlayError: for wrong input, and for an option that the method does not use.
         InfeasibleError: if no policy that was found keeps the limits.
     """
-    method = method or ("aim-greedy" if _preset(source, preset) == "paper" else "frontier")
-    options = Options(
-        method, oracle, response, label_days, preset, folds, hold, seed, resume, threads, workers, screening
-    )
-    _check_options(options)
-    out = Path(out)
-    _check_out(out, source, overwrite=overwrite)
-    with partial_folder(out, "run", resume=resume) as partial:
-        return _train(source, out, partial, options, progress or silent)
+    with campaign_of(source, campaign) as known:
+        method = method or ("aim-greedy" if _preset(known, preset) == "paper" else "frontier")
+        options = Options(
+            method, oracle, response, label_days, preset, folds, hold, seed, resume, threads, workers, screening
+        )
+        _check_options(options)
+        out = Path(out)
+        _check_out(out, known, overwrite=overwrite)
+        with partial_folder(out, "run", resume=resume) as partial:
+            return _train(known, out, partial, options, progress or silent)
 
 
 def _check_out(out: Path, source: str | Path | Campaign, *, overwrite: bool) -> None:
@@ -292,7 +296,7 @@ def _prepared(campaign: Campaign, partial: Path, threads: int | None, report: Pr
     if not (folder / "manifest.json").exists():
         prepare(campaign, folder, threads=threads, progress=within(report, 0, 0.15))
     data = Transitions.open(folder)
-    if data.campaign.model_dump() != campaign.model_dump():
+    if data.campaign.model_dump() != campaign.read_as(data.campaign).model_dump():
         raise FolderError(
             "the unfinished run was begun with another campaign file or preset.",
             file=campaign.path,
@@ -318,7 +322,7 @@ def _given(source: Path, preset: str | None) -> tuple[Transitions, Campaign, lis
             f"preset on prepared data: the split stays as prepared, {list(campaign.train.shares)}, and so does the "
             "discount; train from the campaign file for the preset's."
         )
-    if campaign.path.exists() and Campaign.load(campaign.path) != data.campaign:
+    if campaign.path.exists() and Campaign.load(campaign.path).read_as(data.campaign) != data.campaign:
         notes.append(
             f"{campaign.path} has changed since the data were prepared; this run uses it as it was then. "
             "Train from the campaign file, or prepare again, to use it as it is now."

@@ -36,7 +36,7 @@ Matrix = NDArray[np.float64]
 
 def action_basis(data: Transitions, degree: int, rows: NDArray[np.int64]) -> ActionBasis | None:
     """The smooth basis of the amounts; None, each action on its own, where `rows` `[n]` of the log contradict it."""
-    basis = smooth_basis(data.actions, degree, data.campaign.meta.none)
+    basis = smooth_basis(data.actions, data.campaign.names.degree(degree), data.campaign.none)
     if basis is None:
         return None
     rows = rows[~np.asarray(data.forced[rows])]

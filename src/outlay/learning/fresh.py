@@ -38,7 +38,7 @@ def shape_of(data: Transitions, train: Train, settings: CriticSettings, num_head
         layers=train.layers,
         embedding=train.embedding,
         num_policies=num_policies,
-        action_basis=smooth_basis(data.actions, train.action_degree, data.campaign.meta.none),
+        action_basis=smooth_basis(data.actions, data.campaign.names.degree(train.action_degree), data.campaign.none),
     )
 
 

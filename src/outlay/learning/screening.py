@@ -161,7 +161,9 @@ def classes_of(codes: NDArray[np.integer], size: int, y: Matrix) -> NDArray[np.i
 
 def targets(data: Transitions, rows: NDArray[np.int64]) -> Matrix:
     """`[n, 5]` what fields may tell, each with mean 0 and variance 1: reward, next reward, action, and two products."""
-    basis = smooth_basis(data.actions, data.campaign.train.action_degree, data.campaign.meta.none)
+    basis = smooth_basis(
+        data.actions, data.campaign.names.degree(data.campaign.train.action_degree), data.campaign.none
+    )
     wide = np.arange(data.num_actions, dtype=np.float64)[None] if basis is None else np.asarray(basis)
     following = np.asarray(data.next_row[rows]).astype(np.int64)
     linked = following >= 0

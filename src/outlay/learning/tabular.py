@@ -128,7 +128,8 @@ def learn(task: Task, report: Progress) -> BestResponses:
         OutlayError: if the states of the log cannot be counted.
     """
     report(0.0, "counting states")
-    data, coords, degree = task.data, task.coords, task.campaign.train.action_degree
+    data, coords, names = task.data, task.coords, task.campaign.names
+    degree = names.degree(task.campaign.train.action_degree)
     model, states = countable(data), data.states
     if model is None or states is None or data.state is None:
         raise OutlayError(
@@ -136,7 +137,7 @@ def learn(task: Task, report: Progress) -> BestResponses:
             where=f"oracle {task.learner}",
             way_out="Take --oracle orthogonal, trees, or auto.",
         )
-    basis = smooth_basis(data.actions, degree, task.campaign.meta.none)
+    basis = smooth_basis(data.actions, degree, task.campaign.none)
     model = smoothed(model, data, LEARN, basis)
     multiplier, policies = plug_in(model, coords, states.allowed, task.campaign.money)
     share = np.bincount(data.state[task.rows], minlength=len(states)) / len(task.rows)

@@ -20,10 +20,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
+from outlay.core.addresses import Place
 from outlay.core.errors import LogError
 from outlay.logs.roles import Log
 from outlay.logs.source import Term
-from outlay.logs.values import time_sql
+from outlay.logs.values import time_sql, time_term
 
 ROWS = 65_536  # of a block; a row group with more is a block by itself
 VALUES = 8_000_000  # in memory at a time, for each thread: a wide block is read some columns at a time
@@ -141,7 +142,7 @@ def find_features(log: Log, folder: Path) -> tuple[FeatureFiles, list[Block]]:
     return files, list(_blocks(log.source.files, stamps, found, kept))
 
 
-def changed(file: str | Path) -> LogError:
+def changed(file: Place) -> LogError:
     """The error of a log that is not what it was when reading began."""
     return LogError(
         "changed while it was read.",
@@ -201,7 +202,7 @@ def _kept(log: Log, folder: Path) -> NDArray[np.int64] | None:
     if log.campaign.log.where is not None:
         conditions.append(f"(\n{log.campaign.log.where}\n)")
     if log.ripeness is not None and log.ripeness.left_out:
-        time = time_sql(log.source, log.source.term("log.time", log.campaign.log.time))
+        time = time_sql(log.source, time_term(log.source, log.campaign.log))
         conditions.append(f"NOT coalesce({time} > {log.ripeness.last}, false)")
     if not conditions:
         return None

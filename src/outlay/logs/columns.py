@@ -19,37 +19,54 @@ from typing import Any
 from outlay.logs.reading import plain, quoted, without_commas
 from outlay.logs.source import NUMBERS, WHOLE, Source
 
-EARLIER = r"(^|_)(pre|prev|previous|last|lag|yesterday|past|before|preperiod|since|ago|history|\d+d)(_|$)"
+EARLIER = (
+    r"(^|_)(pre|prev|previous|last|lag|yesterday|past|before|preperiod|baseline|since|ago|history|historical|prior|"
+    r"avg|\d+[dwmy](ays?)?)(_|$)"
+)
 AFTER = (
     r"(^|_)(out|outcomes?|click(s|ed)?|open(s|ed)?|redeem(s|ed)?|redemptions?|response|responded|used|bought|sold|gross|"
     r"net|gmv|profit|refund(s|ed)?|return(s|ed)?|churn(ed)?|retention|retained|label|target|next|after|later|future|"
-    r"post)(_|$)"
+    r"post|accepted|subscribed|voted|turnout|donated|watched|engaged|deposited|signup|signed_up|exposure|exposed)(_|$)"
 )
-IDENTIFIER = r"(^|_)(id|key|uuid|code|number)$"
+IDENTIFIER = r"(^|_)(id|key|uuid|guid|code|number|no)$|^userid$"
 NAMES = {
-    "user": r"(^|_)(user|customer|kunde|client|member|household|player|person|account|subscriber|rider|visitor)s?"
-    r"(_?(id|no|key))?$",
-    "time": r"^(day|date|datum|tag|dt|period|week|month|time|ts|timestamp|t|event_date|\w+_(day|date))$",
-    "action": r"(^|_)(action|treatment|treated|coupons?|incentive|offer|discount|bonus|promo|promotion|voucher|arm|"
-    r"ratio|gift|message|nudge|rabatt|gutschein)(_|$)",
-    "arm": r"(^|_)(variant|version|group|campaign|segment|cell|condition|experiment|test)(_|$)",
-    "propensity": r"^(p|prob|probability|propensity|pscore|action_prob|\w+_propensity)$",
-    "reward": r"(^|_)(reward|active|outcome|converted|conversion|orders?|purchases?|purchased|visits?|visited|y)(_|$)",
-    "money": r"(^|_)(revenue|sales|margin|spend|spending|dailyspending|gave|amount|amountgive|umsatz)(_|$)",
+    "user": r"(^|_)(user|customer|kunde|kunden|client|member|household|player|person|account|subscriber|rider|visitor|"
+    r"card_?holder|guest|patient|driver|device|msisdn|email|respondent|participant)s?(_?(id|no|nr|key|number))?$",
+    "place": r"(^|_)(store|shop|location|branch|filiale|geo|dma|region|market)(_?(id|no|nr|key))?$",
+    "time": r"^(day|date|datum|tag|dt|period|week|woche|month|time|ts|timestamp|t|event_date|\w+_(day|date))$",
+    "treated": r"(^|_)(action|treatment|treated|treat|trt|intervention|assignment|assigned|arm)(_|$)",
+    "offered": r"(^|_)(coupons?|incentive|offer|discount|bonus|promo|promotion|voucher|gift|nudge|rabatt|gutschein|"
+    r"rebate|reward_offered|variant|variation|mailing|mailed|ad_shown|creative|banner|ratio|message|notification|push|"
+    r"send|sent)(_|$)|^(item|banner|creative|ad|action)_?(id|no|key)?$",
+    "arm": r"(^|_)(version|group|gruppe|campaign|kampagne|segment|cell|condition|experiment|test|contact|email|sms|w)"
+    r"(_|$)",
+    "propensity": r"^(p|prob|probability|propensity|pscore|ps|action_prob|logging_prob|\w*propensity(_score)?)$",
+    "reward": r"(^|_)(reward|active|outcome|converted|conversion|orders?|purchases?|purchased|visits?|visited|y|target|"
+    r"label|response|responded|voted|subscribed|accepted|kauf|gekauft|bestellung|bestellt|besuch|besucht|bought|deposit|aktiv)(_|$)",
+    "money": r"(^|_)(revenue|sales|margin|spend|spending|dailyspending|gave|amount|amountgive|umsatz|turnover|gmv|"
+    r"profit|order_value|basket|sales_in_thousands)(_|$)",
     "after": AFTER,
     "cost": r"(^|_)(costs?|kosten|payout|paid|expense)(_|$)",
     "forced": r"^(forced|no_choice|is_forced)$",
     "terminal": r"^(terminal|left|churned|is_last|done|ended)$",
     "eligible": r"^(eligible|allowed|allowed_actions|eligible_actions)$",
+    "media": r"(^|_)(impressions?|clicks?|reach|sessions|cpc|cpm|ctr|grps?|tv|radio|print|ooh|facebook|google|search|"
+    r"display|youtube|tiktok|instagram|newsletter|spend|spent|budget|mdsp|mdip|channel\d*|media|adspend|s|i)(_|$)",
 }
 CHUNK = 100  # columns a scan
 FEW = 50  # distinct values of a category at most
 PAIRS = 20  # of a user's rows, that a rule has to hold in
 
 
+def snake(name: str) -> str:
+    """A name in words: `CardHolder`, `card holder` and `card.holder` are card_holder."""
+    apart = re.sub(r"(?<=[a-z0-9])(?=[A-Z][a-z])|(?<=[a-z])(?=[A-Z]+$)", "_", name)
+    return re.sub(r"[\W_]+", "_", apart.lower()).strip("_")
+
+
 def named(column: ScannedColumn, pattern: str) -> bool:
     """Whether the name is one of a pattern."""
-    return re.search(pattern, column.name.lower()) is not None
+    return re.search(pattern, snake(column.name)) is not None
 
 
 def outcome(column: ScannedColumn) -> bool:
@@ -59,13 +76,7 @@ def outcome(column: ScannedColumn) -> bool:
 
 def earlier(column: ScannedColumn) -> bool:
     """Whether the name speaks of the past: such a column is part of the state."""
-    return re.search(EARLIER, column.name.lower()) is not None
-
-
-def alike(name: str, other: str) -> bool:
-    """Whether two names begin with the same word: coupons_Food and coupons_Any, treat_size and treatment."""
-    one, two = (text.lower().split("_")[0] for text in (name, other))
-    return min(len(one), len(two)) >= 3 and (one.startswith(two) or two.startswith(one))
+    return re.search(EARLIER, snake(column.name)) is not None
 
 
 @dataclass(frozen=True)
@@ -80,6 +91,7 @@ class ScannedColumn:
         low, high: of numbers only.
         written: as a campaign file has it: the name, or an expression where the texts have decimal commas.
         texts: all values of a text with few of them, else none.
+        index: whether it numbers the rows from 0 or 1, in their order.
     """
 
     name: str
@@ -90,6 +102,7 @@ class ScannedColumn:
     high: float | None
     written: str = ""
     texts: tuple[str, ...] = ()
+    index: bool = False
 
     @property
     def is_number(self) -> bool:
@@ -127,7 +140,22 @@ def describe(source: Source) -> tuple[int, list[ScannedColumn]]:
             distinct, present, low, high, commas = row[5 * j : 5 * j + 5]
             column = ScannedColumn(name, type_, int(distinct), rows - int(present), low, high, name)
             columns.append(_of_text(source, column, commas=bool(commas)) if type_ == "VARCHAR" else column)
-    return int(rows), columns
+    return int(rows), [_counted(source, column, int(rows)) for column in columns]
+
+
+def _counted(source: Source, column: ScannedColumn, rows: int) -> ScannedColumn:
+    """With its exact number of values, where that tells whether it numbers rows or users, or has few."""
+    if column.type == "LIST" or column.texts or FEW * 6 < column.distinct < 0.8 * rows:
+        return column
+    name = quoted(column.name)
+    [(distinct,)] = source.run(f"SELECT count(DISTINCT {name}) FROM log")
+    index = False
+    if distinct == rows > 2 and column.type in WHOLE and column.low in (0, 1) and column.high == column.low + rows - 1:
+        [(wrong,)] = source.run(
+            f"SELECT count(*) FROM (SELECT {name} - row_number() OVER () + 1 AS d FROM log) WHERE d != {column.low:g}"
+        )
+        index = not wrong
+    return replace(column, distinct=int(distinct), index=index)
 
 
 def _of_text(source: Source, column: ScannedColumn, *, commas: bool) -> ScannedColumn:
@@ -146,13 +174,6 @@ def _of_text(source: Source, column: ScannedColumn, *, commas: bool) -> ScannedC
 def repeats(source: Source, user: str) -> bool:
     """Whether a user has more than one row; `user` is SQL."""
     return bool(source.run(f"SELECT 1 FROM log GROUP BY {user} HAVING count(*) > 1 LIMIT 1"))
-
-
-def varies(source: Source, user: str, column: ScannedColumn) -> bool:
-    """Whether a column varies within a user who has more than one row."""
-    return bool(
-        source.run(f"SELECT 1 FROM log GROUP BY {user} HAVING count(DISTINCT {quoted(column.name)}) > 1 LIMIT 1")
-    )
 
 
 def since(

@@ -27,9 +27,8 @@ Source: Rosenbaum and Rubin (1984) for balance as a check of propensities; the r
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -42,7 +41,7 @@ from outlay.core.assignment import Assignment, Driver, Role
 from outlay.core.history import History
 from outlay.logs.quality import Facts
 from outlay.logs.randomisation import CHANCE, STRONG, WEAK
-from outlay.logs.reading import quoted
+from outlay.logs.reading import quoted, used
 from outlay.logs.roles import Log
 from outlay.logs.sampled import CELLS, SAMPLE, Array, ColumnValues, Index, by_size, by_value, draw, features_of, numbers
 from outlay.logs.source import NUMBERS, ROW
@@ -104,6 +103,7 @@ def assignment(log: Log, facts: Facts) -> Assignment:
         if dated or not _copy(rows, spans.cells):
             found.append(_driver(rows, name, role, spans, tests))
     drivers = sorted((each for each in found if each is not None), key=lambda each: -each.strength)
+    drivers = [replace(each, action=log.campaign.given(float(each.action))) for each in drivers]
     return Assignment(stated, 1 + len(columns), tuple(drivers))
 
 
@@ -183,7 +183,9 @@ def _unnamed(log: Log) -> list[str]:
     """Columns of the log of which the campaign file says nothing."""
     of, history = log.campaign.log, History.of(log.campaign)
     texts = [of.user, of.time, of.action, of.reward, of.propensity, of.forced, of.eligible, of.terminal, *of.outcomes]
-    texts += [text for budget in log.campaign.budgets for text in (budget.cost, budget.reserve)]
+    texts += [
+        text for budget in log.campaign.budgets for text in (budget.cost, budget.reserve) if isinstance(text, str)
+    ]
     texts += [*of.features.names, *of.delays]
     if of.events is not None:
         texts += [of.events.decision]
@@ -192,18 +194,6 @@ def _unnamed(log: Log) -> list[str]:
     named = {name for text in texts if text is not None for name in used(text, list(log.source.columns))}
     opaque = ("BLOB", "BIT")
     return [name for name, kind in log.source.columns.items() if name not in named and not kind.startswith(opaque)]
-
-
-def used(text: str, columns: list[str]) -> set[str]:
-    """The columns that a column's name or an SQL expression mentions."""
-    if text in columns:
-        return {text}
-    bare = re.sub(r"'(?:[^']|'')*'", "", text)
-    words = {
-        (quoted_name or word).replace('""', '"').lower()
-        for quoted_name, word in re.findall(r'"((?:[^"]|"")+)"|(\w+)', bare)
-    }
-    return {name for name in columns if name.lower() in words}
 
 
 def _cells(log: Log, names: list[str]) -> Iterator[tuple[_Spans, bool]]:
@@ -312,7 +302,7 @@ def _driver(rows: _SampledChoices, name: str, role: Role, spans: _Spans, tests: 
                     p_value,
                 )
             )
-    return max(found, key=lambda each: (round(each.strength, 6), each.action), default=None)
+    return max(found, key=lambda each: (round(each.strength, 6), float(each.action)), default=None)
 
 
 def _merged(spans: _Spans, least: int) -> tuple[Index, list[str]]:

@@ -61,7 +61,7 @@ def half_width(arm: GivenAction, other: GivenAction) -> float:
 def contrast(log: Log, facts: Facts) -> tuple[float, float] | None:
     """The pair of actions compared, lower first: as the campaign file says, else the lowest and highest given."""
     if log.campaign.log.contrast:
-        low, high = sorted(log.campaign.log.contrast)
+        low, high = sorted(log.campaign.names.value(each) or 0.0 for each in log.campaign.log.contrast)
         return low, high
     given = [action.value for action in facts.actions if action.choices]
     return (given[0], given[-1]) if len(given) > 1 else None

@@ -37,9 +37,10 @@ from outlay.core.campaign import Campaign, EventsSection
 from outlay.core.errors import CampaignError, LogError
 from outlay.core.wording import days as counted_days
 from outlay.logs.findings import Finding
+from outlay.logs.naming import action_sql
 from outlay.logs.reading import literal
 from outlay.logs.source import Asker, Copying, Resources, Source, open_source
-from outlay.logs.values import action_sql, text_sql, time_sql, user_sql
+from outlay.logs.values import text_sql, time_sql, time_term, user_sql, user_term
 
 COLLECTED = "log_collected"  # the rows that pass log.where, ripe or not
 MUCH = 0.5  # share of rows that are not ripe from which it is a warning
@@ -220,7 +221,7 @@ def credit_events(source: Source, campaign: Campaign, folder: Path, resources: R
     events = campaign.log.events
     if events is None:
         return None
-    time = source.term("log.time", campaign.log.time)
+    time = time_term(source, campaign.log)
     time_sql(source, time)  # a log whose own time is of the wrong type is told so first
     file = _read_events(campaign, events, folder, resources, dates=time.type == "DATE")
     names = ["reward", *(budget.name for budget in campaign.budgets)]
@@ -265,7 +266,7 @@ def _read_events(campaign: Campaign, events: EventsSection, folder: Path, resour
             users=users,
             asker=Asker(campaign.path, "log.events.source", str(events.source)),
             resources=resources,
-            copying=Copying(events.query),
+            copying=Copying(events.query, reading=campaign.log.reading),
         ) as source:
             if not source.run("SELECT 1 FROM log LIMIT 1"):
                 raise LogError(
@@ -309,13 +310,12 @@ def _read_events(campaign: Campaign, events: EventsSection, folder: Path, resour
 def _match(source: Source, campaign: Campaign, events: EventsSection, file: Path, table: str) -> None:
     """Make `table`: each event with the row it belongs to (NULL: none) and how much later it came."""
     log = campaign.log
-    user, time = source.term("log.user", log.user), source.term("log.time", log.time)
+    user, time = user_term(source, log), time_term(source, log)
     decision = None if events.decision is None else source.term("log.events.decision", events.decision)
     given = "true"
-    if table == "costs" and campaign.meta.none is not None and decision is None:
-        none = campaign.meta.none
-        amount = action_sql(source, source.term("log.action", log.action), none)
-        given = f"abs({amount} - {none!r}) > {ROUNDING * max(abs(none), 1)!r}"
+    none = campaign.none
+    if table == "costs" and none is not None and decision is None:
+        given = f"abs({action_sql(source, campaign)} - {none!r}) > {ROUNDING * max(abs(none), 1)!r}"
     source.run(f"""
         CREATE OR REPLACE TEMP VIEW recipients AS
         SELECT * FROM (

@@ -29,6 +29,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
+from outlay.core.actions import named
+from outlay.core.campaign import Campaign
 from outlay.logs.findings import Finding
 from outlay.logs.roles import Log
 from outlay.logs.sampled import Array, ColumnValues, Index, draw, features_of, numbers
@@ -107,13 +109,13 @@ def leaks(log: Log, *, weighable: bool) -> list[Finding]:
     kept = weighable and _kept(rows)
     found: dict[str, Finding] = {}
     for term, cells in zip(terms, features_of(log, terms), strict=True):
-        moved = _moved(rows, cells, len(terms)) if weighable and not kept else None
+        moved = _moved(rows, cells, len(terms), log.campaign) if weighable and not kept else None
         if words := moved or _determines(rows, cells):
             found[term.text] = _leak(term.text, words, len(cells.of))
     if kept:
         rows = _sampled(log, first=True)
         for term, cells in zip(terms, features_of(log, terms), strict=True):
-            if words := _moved(rows, cells, len(terms)):
+            if words := _moved(rows, cells, len(terms), log.campaign):
                 found[term.text] = _leak(term.text, words, len(cells.of))
     return [found[term.text] for term in terms if term.text in found]
 
@@ -174,7 +176,7 @@ def _excess(weights: _Weights, of: Index) -> tuple[Array, Array, Array]:
     return off / n, z, implied / n
 
 
-def _moved(rows: _SampledRows, cells: ColumnValues, features: int) -> str | None:
+def _moved(rows: _SampledRows, cells: ColumnValues, features: int, campaign: Campaign) -> str | None:
     """That the day's own action moves a feature, in words, or None."""
     weights = rows.weights
     if weights is None:
@@ -187,11 +189,11 @@ def _moved(rows: _SampledRows, cells: ColumnValues, features: int) -> str | None
     worst = np.unravel_index(int(np.where(moved > MOVED, z, 0).argmax()), z.shape)
     if not (z[worst] > limit and moved[worst] > MOVED):
         return None
-    v, a = int(worst[0]), float(weights.actions[worst[1]])
+    v, given = int(worst[0]), campaign.given(float(weights.actions[worst[1]]))
     return (
         f"is moved by the day's own action: by the propensities its value would be {cells.names[v]!r} in "
-        f"{implied[worst]:.1%} of the rows if all had been given {a:g}, and is in {share[v]:.1%} ({z[worst]:.0f} "
-        f"standard errors, {len(of):,} rows). What is known before the decision cannot depend on it"
+        f"{implied[worst]:.1%} of the rows if all had been given {named(given)}, and is in {share[v]:.1%} "
+        f"({z[worst]:.0f} standard errors, {len(of):,} rows). What is known before the decision cannot depend on it"
     )
 
 

@@ -33,10 +33,11 @@ from outlay.core.schema import Numeric, Schema, scale_of, user_text
 from outlay.core.transitions import Transitions
 from outlay.logs.encode import BATCH_ROWS, Columns
 from outlay.logs.events import COLLECTED, CREDITS
+from outlay.logs.naming import action_sql, cost_sql
 from outlay.logs.reading import quoted
 from outlay.logs.roles import Log
-from outlay.logs.source import ROW, Source, open_source
-from outlay.logs.values import action_sql, time_sql, user_sql, without_rounding
+from outlay.logs.source import ROW, Copying, Source, open_source
+from outlay.logs.values import time_sql, time_term, user_sql, user_term
 
 RECENT = "recent.parquet"  # in DATA: the past of users in the rows that are not ripe
 
@@ -207,7 +208,13 @@ class UserPast:
             )
         with (
             tempfile.TemporaryDirectory(prefix="outlay-") as folder,
-            open_source(path, Path(folder), where=log.where, users=(log.user,)) as source,
+            open_source(
+                path,
+                Path(folder),
+                where=log.where,
+                users=() if log.user is None else (log.user,),
+                copying=Copying(reading=log.reading),
+            ) as source,
         ):
             parts = [
                 (user_text(batch.column(0)), *(np.asarray(column) for column in batch.columns[1:]))
@@ -327,18 +334,19 @@ def _query(
 ) -> str:
     """SQL of the user, the time and the summarised columns."""
     log = campaign.log
-    costs = {budget.name: (f"budget {budget.name}.cost", budget.cost) for budget in campaign.budgets}
+    places = {budget.name: place for place, budget in enumerate(campaign.budgets)}
     features = dict(zip(history.features, feature_terms(source, campaign, history), strict=True))
 
     def column(name: str) -> str:
         if name in features:
             return features[name]
         if name == "action":
-            amount = action_sql(source, source.term("log.action", log.action), campaign.meta.none)
-            return without_rounding(source, amount, amount, actions.tolist())
-        return source.number(source.term(*({"reward": ("log.reward", log.reward)} | costs)[name]))
+            return action_sql(source, campaign, actions.tolist())
+        if name == "reward":
+            return source.number(source.term("log.reward", log.reward))
+        return cost_sql(source, campaign, places[name])[0]
 
-    user, time = source.term("log.user", log.user), source.term("log.time", log.time)
+    user, time = user_term(source, log), time_term(source, log)
     columns = ", ".join(f"CAST({column(name)} AS DOUBLE) AS v{i}" for i, name in enumerate(history.columns))
     return f"SELECT {user_sql(user)} AS u, CAST({time_sql(source, time)} AS DOUBLE) AS t, {columns} FROM {relation}"
 

@@ -21,6 +21,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
+from outlay.core.actions import ActionNames, all_named, named
 from outlay.core.errors import LogError
 from outlay.core.schema import user_text
 from outlay.core.transitions import Transitions
@@ -53,9 +54,9 @@ def read_policy(path: str | Path, data: Transitions, rows: NDArray[np.int64]) ->
             choice, or its probabilities are none.
     """
     path = Path(path)
-    wanted_names = [_names(data.campaign.log.user, "user"), _names(data.campaign.log.time, "time")]
+    wanted_names = [_names(data.campaign.log.user or "user", "user"), _names(data.campaign.log.time or "time", "time")]
     file = _open(path)
-    columns = _columns(path, file.schema_arrow, wanted_names, data.actions)
+    columns = _columns(path, file.schema_arrow, wanted_names, data)
     names = file.schema_arrow.names[:2]
     times = data.first_times()
     key, order = _keys(data, rows)
@@ -110,8 +111,9 @@ def _names(text: str, otherwise: str) -> tuple[str, ...]:
     return (text,) if PLAIN_NAME.fullmatch(text) else (otherwise, text)
 
 
-def _columns(path: Path, schema: Any, names: list[tuple[str, ...]], actions: Array) -> list[str]:
-    """The column of each action, in the order of `actions`."""
+def _columns(path: Path, schema: Any, names: list[tuple[str, ...]], data: Transitions) -> list[str]:
+    """The column of each action, in the order of `data.actions`."""
+    actions, labels = data.actions, data.campaign.names
     if len(schema.names) < 2 or any(name not in allowed for name, allowed in zip(schema.names, names, strict=False)):
         raise LogError(
             f"its first two columns are {', '.join(map(repr, schema.names[:2])) or 'absent'}; "
@@ -122,17 +124,15 @@ def _columns(path: Path, schema: Any, names: list[tuple[str, ...]], actions: Arr
         )
     given: dict[float, str] = {}
     for name in schema.names[2:]:
-        try:
-            value = float(name)
-        except ValueError:
-            value = float("nan")
+        found = labels.value(name)
+        value = float("nan") if found is None else found
         value = nearest_amounts([value], actions).get(value, value)
         if value not in actions:
             raise LogError(
-                f"is not an action of this log ({_listed(actions)}).",
+                f"is not an action of this log ({_listed(actions, labels)}).",
                 file=path,
                 where=f"column {name!r}",
-                way_out="Name each column of probabilities by the value given, and leave out other columns.",
+                way_out="Name each column of probabilities by its action, and leave out other columns.",
             )
         if value in given:
             raise LogError(
@@ -145,7 +145,7 @@ def _columns(path: Path, schema: Any, names: list[tuple[str, ...]], actions: Arr
     absent = [value for value in actions if value not in given]
     if absent:
         raise LogError(
-            f"has no column for {_listed(np.array(absent))}.",
+            f"has no column for {_listed(np.array(absent), labels)}.",
             file=path,
             where="policy",
             way_out="Add it, with 0 where it is never given.",
@@ -153,7 +153,9 @@ def _columns(path: Path, schema: Any, names: list[tuple[str, ...]], actions: Arr
     return [given[value] for value in actions]
 
 
-def _listed(actions: Array) -> str:
+def _listed(actions: Array, labels: ActionNames) -> str:
+    if labels.labels:
+        return all_named([labels.given(value) for value in actions.tolist()])
     shown = ", ".join(exactly(float(value)) for value in actions[:12])
     return f"{shown} …" if len(actions) > 12 else shown
 
@@ -226,7 +228,7 @@ def _check(path: Path, data: Transitions, rows: NDArray[np.int64], found: Array,
 
     def not_allowed(at: int) -> str:
         action = int(((found[at] > 0) & ~data.allowed(rows[at : at + 1])[0]).argmax())
-        return f"gives a probability of {found[at, action]:g} to {data.actions[action]:g}, which is not allowed,"
+        return f"gives a probability of {found[at, action]:g} to {named(data.given(action))}, which is not allowed,"
 
     for wrong, words, way_out in (
         (met > 1, lambda _: "has more than one row", "Keep one row for each user and time."),

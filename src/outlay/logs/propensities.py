@@ -18,10 +18,11 @@ given before: the differences are a martingale.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from scipy import stats
 
+from outlay.core.actions import Given, named
 from outlay.logs.findings import Finding
 from outlay.logs.roles import Log
 from outlay.ops.importance import MATTERS
@@ -55,7 +56,7 @@ class Claim:
         plain: it says that an action of a plain draw came too rarely.
     """
 
-    action: float | None
+    action: Given | None
     segment: str | None
     rows: int
     given: int
@@ -78,8 +79,8 @@ class Claim:
                 f"{place}, and was given in {self.given:,} ({self.z:.1f} standard errors)"
             )
         return (
-            f"action {self.action:g} was given in {self.given / self.rows:.1%} of {self.rows:,} rows{place}, by its "
-            f"propensities {self.expected / self.rows:.1%} were to be expected ({self.against:.1f} standard errors)"
+            f"action {named(self.action)} was given in {self.given / self.rows:.1%} of {self.rows:,} rows{place}, by "
+            f"its propensities {self.expected / self.rows:.1%} were to be expected ({self.against:.1f} standard errors)"
         )
 
 
@@ -157,11 +158,15 @@ def claims(log: Log, actions: list[float]) -> Claims:
     beyond = _beyond(found)
     if not beyond and not log.campaign.log.eligible:
         beyond = _beyond(_too_rare(sums, one=segments == 1))
+
+    def told(claim: Claim) -> Claim:
+        return claim if claim.action is None else replace(claim, action=log.campaign.given(float(claim.action)))
+
     seen = {claim.action: claim.matters for claim in beyond if claim.segment is None}
     return Claims(
-        overall={c.action: c for c in found if c.segment is None and c.action is not None and not c.plain},
+        overall={float(c.action): told(c) for c in found if c.segment is None and c.action is not None and not c.plain},
         contradicted=tuple(
-            c for c in beyond if c.segment is None or c.action not in seen or (c.matters and not seen[c.action])
+            told(c) for c in beyond if c.segment is None or c.action not in seen or (c.matters and not seen[c.action])
         ),
         certain=bool(certain),
     )

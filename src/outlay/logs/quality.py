@@ -6,9 +6,10 @@ key or column, what was found, how often, and the way out.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple
 
+from outlay.core.actions import Given, named
 from outlay.core.campaign import Campaign
 from outlay.core.errors import LogError
 from outlay.core.reserves import ROUNDING, TOO_LOW, WAY_OUT, unpriced, unpriced_words
@@ -27,12 +28,16 @@ ABSENT = 0.05  # share of user-days without a row from which somebody has to say
 
 @dataclass(frozen=True)
 class Action:
-    """How often an action was given: in all rows, in rows with a choice, and its least propensity there."""
+    """How often an action was given: in all rows, in rows with a choice, and its least propensity there.
+
+    `value` is its number inside, `called` what people call it.
+    """
 
     value: float
     count: int
     choices: int
     least_propensity: float | None
+    called: Given = ""
 
 
 @dataclass(frozen=True)
@@ -217,11 +222,12 @@ def _reserves(log: Log, actions: list[Action]) -> list[Finding]:
     What is stated of money, servers set aside: a contradiction is an error, but for none, for which nothing is.
     """
     findings = []
-    none = log.campaign.meta.none or 0.0
+    none = log.campaign.none or 0.0
     for j, (budget, cost) in enumerate(zip(log.campaign.budgets, log.costs, strict=True)):
         reserve, money = f"reserve{j}", j == log.campaign.money
-        if budget.reserve is None:
+        if not budget.stated:
             findings += _unpriced(log, actions, none, budget.name, cost) if money else []
+        if budget.reserve is None:
             continue
         (differ,) = log.source.run(
             f"SELECT count(*) FROM (SELECT 1 FROM roles GROUP BY action HAVING count(DISTINCT {reserve}) > 1 "
@@ -267,7 +273,11 @@ def _unpriced(log: Log, actions: list[Action], none: float, budget: str, cost: s
     given = {action.value: action.count for action in actions}
     free = unpriced(given, [largest.get(value) or 0.0 for value in given], none)
     count = sum(given[value] for value in free)
-    return [Finding("warning", "budget.reserve", unpriced_words(free), WAY_OUT, count, budget)] if free else []
+    return (
+        [Finding("warning", "budget.reserve", unpriced_words(map(log.campaign.given, free)), WAY_OUT, count, budget)]
+        if free
+        else []
+    )
 
 
 def _leave_out(log: Log, name: str) -> str:
@@ -279,12 +289,13 @@ def _leave_out(log: Log, name: str) -> str:
 
 def _text(log: Log, name: str) -> str:
     texts = {
-        "user": log.campaign.log.user,
-        "time": log.campaign.log.time,
+        "user": log.campaign.log.user or "",
+        "time": log.campaign.log.time or "",
         "action": log.campaign.log.action,
         "reward": log.campaign.log.reward,
     }
-    return texts.get(name) or next(b.cost for b in log.campaign.budgets if name == f"cost of {b.name}")
+    cost = next((b.cost for b in log.campaign.budgets if name == f"cost of {b.name}"), None)
+    return texts.get(name) or (cost if isinstance(cost, str) else log.campaign.log.action)
 
 
 def _first(log: Log, condition: str, column: str | None = None) -> str:
@@ -308,11 +319,19 @@ def _actions(log: Log) -> tuple[list[Action], list[Finding]]:
         )
     ]
     findings: list[Finding] = []
-    listed = log.campaign.log.actions
+    listed = _listed(log.campaign)
     if len(seen) > MAX_ACTIONS:
         message = f"has about {distinct:,} different values; at most {MAX_ACTIONS} can be chosen from."
-        findings.append(Finding("error", "log.action", message, 'Round it, as in action = "round(x)".', distinct))
-        return sorted(seen, key=lambda a: a.value), findings
+        findings.append(
+            Finding(
+                "error",
+                "log.action",
+                message,
+                "Put the amounts into bins: write bins = 6 under [log], or edges, as in bins = [0, 5, 10, 20].",
+                distinct,
+            )
+        )
+        return sorted(seen, key=lambda action: action.value), findings
     if listed is not None:
         unknown = [action for action in seen if action.value not in listed]
         if unknown:
@@ -323,36 +342,46 @@ def _actions(log: Log) -> tuple[list[Action], list[Finding]]:
             way_out = "Add it to the list, or leave these rows out with log.where."
             findings.append(Finding("error", "log.actions", message, way_out, count))
         seen += [Action(value, 0, 0, None) for value in listed if value not in {action.value for action in seen}]
-    none = log.campaign.meta.none
+    none = log.campaign.none
     if log.campaign.log.complete and none is not None and none not in {action.value for action in seen}:
         if listed is not None:
-            message = f"is {none:g}, which is not in log.actions; missing days get it (complete = true)."
+            called = named(log.campaign.given(none))
+            message = f"is {called}, which is not in log.actions; missing days get it (complete = true)."
             findings.append(Finding("error", "campaign.none", message, "Add it to log.actions.", 0))
         seen.append(Action(none, 0, 0, None))
-    findings += _given(seen)
+    findings += _given(seen, log.campaign)
     known = {action.value for action in seen}
     way_out = f"Actions: {', '.join(exactly(value) for value in sorted(known))}."
     findings += [
-        Finding("error", "log.contrast", f"names {value:g}, which is not an action of the log.", way_out, 0)
-        for value in log.campaign.log.contrast or ()
-        if value not in known
+        Finding("error", "log.contrast", f"names {named(given)}, which is not an action of the log.", way_out, 0)
+        for given in log.campaign.log.contrast or ()
+        if log.campaign.names.value(given) not in known
     ]
-    return sorted(seen, key=lambda action: action.value), findings
+    named_so = (replace(action, called=log.campaign.given(action.value)) for action in seen)
+    return sorted(named_so, key=lambda action: action.value), findings
 
 
-def _given(actions: list[Action]) -> list[Finding]:
+def _listed(campaign: Campaign) -> list[float] | None:
+    """The actions of the campaign file; None where it leaves them to the log."""
+    values = [campaign.names.value(each) for each in campaign.log.actions or ()]
+    return [value for value in values if value is not None] if values else None
+
+
+def _given(actions: list[Action], campaign: Campaign) -> list[Finding]:
     """Whether there is anything to compare."""
     chosen = [action for action in actions if action.choices]
     findings = []
     if len(chosen) == 1:
-        message = f"every row with a choice has the same action, {chosen[0].value:g}; there is nothing to compare."
+        only = named(campaign.given(chosen[0].value))
+        message = f"every row with a choice has the same action, {only}; there is nothing to compare."
         way_out = "Give a log in which at least two actions were given."
         findings.append(Finding("error", "log.action", message, way_out, chosen[0].choices))
     for action in actions:
         if not action.choices and chosen:
             never = "was never given where there was a choice: the log says nothing about it."
             way_out = "Take it out of log.actions, or leave its rows out."
-            findings.append(Finding("warning", "log.action", f"action {action.value:g} {never}", way_out, action.count))
+            message = f"action {named(campaign.given(action.value))} {never}"
+            findings.append(Finding("warning", "log.action", message, way_out, action.count))
     return findings
 
 
@@ -383,23 +412,20 @@ def _links(log: Log, duplicates: int) -> list[Finding]:
             )
         )
     follows = log.source.run("SELECT count(*) FILTER (next_row IS NOT NULL OR terminal) FROM links")[0][0]
-    if not follows and (discount := log.campaign.meta.discount) > 0:
-        findings.append(
-            Finding(
-                "warning",
-                "campaign.discount",
-                f"is {discount:g}, so what follows a decision counts, but no user has a "
-                "second row and no row is terminal: nothing can be learned or measured.",
-                "Write discount = 0 under [campaign] if each row stands for itself, or terminal = "
-                '"true" under [log] if each row is the end of its user\'s story.',
-                0,
-            )
+    if not follows and (discount := log.campaign.meta.discount) > 0:  # where once = false
+        message = (
+            f"is {discount:g}, so what follows a decision counts, but no user has a second row and no row is terminal: "
+            "nothing can be learned or measured."
         )
+        way_out = "Leave out once = false under [log] if each row stands for itself."
+        findings.append(Finding("warning", "campaign.discount", message, way_out, 0))
     return findings
 
 
 def _gaps(log: Log, users: int) -> list[Finding]:
     """Absences before the end of the log: information, unless somebody says otherwise (method: variable gaps)."""
+    if log.campaign.log.once:
+        return []
     end = last_time(log)
     low, high, wide, inside = log.source.run("""
         SELECT min(gap), max(gap), count(*) FILTER (gap > 1), coalesce(sum(gap - 1), 0) FROM links WHERE gap > 0""")[0]

@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
+from outlay.core.actions import Given, named
 from outlay.core.assignment import Assignment
 from outlay.logs.quality import Facts
 from outlay.logs.roles import Log
@@ -53,7 +54,7 @@ class Overlap:
             action was never given.
     """
 
-    action: float
+    action: Given
     share: float
     least_share: float
     least_segment: str
@@ -87,7 +88,7 @@ def overlap(log: Log, facts: Facts) -> list[Overlap]:
         segment = min(shares, key=lambda name: shares[name], default="all")
         result.append(
             Overlap(
-                action.value,
+                action.called,
                 action.choices / max(facts.choices, 1),
                 shares.get(segment, 0.0),
                 segment,
@@ -120,10 +121,10 @@ def _by_features(log: Log, facts: Facts, overlaps: list[Overlap]) -> Randomisati
             return Randomisation(True, "Nothing in the log contradicts the stated propensities.", True, ())
         low = [(o.z, o.action) for o in overlaps if o.z is not None and o.z < -BY_CHANCE]
         if low:
-            z, action = min(low)
+            z, action = min(low, key=lambda each: each[0])
             verdict = (
-                f"Action {action:g} was given less often than its stated propensity says ({-z:.1f} standard errors): "
-                "it is too high, or the action had no chance in some rows."
+                f"Action {named(action)} was given less often than its stated propensity says ({-z:.1f} standard "
+                "errors): it is too high, or the action had no chance in some rows."
             )
             return Randomisation(False, verdict, True, ())
     dependences = tuple(sorted(_dependences(log), key=lambda d: -d.strength))
@@ -132,9 +133,9 @@ def _by_features(log: Log, facts: Facts, overlaps: list[Overlap]) -> Randomisati
         opening = "The stated propensities fit the observed shares, and the" if stated else "The"
         verdict = f"{opening} action depends on no feature that was looked at: it looks randomised."
         return Randomisation(True, verdict, stated, dependences)
-    named = ", ".join(f"{d.name} ({d.strength:.2f})" for d in real[:8]) + (" …" if len(real) > 8 else "")
+    told = ", ".join(f"{d.name} ({d.strength:.2f})" for d in real[:8]) + (" …" if len(real) > 8 else "")
     degree = "strongly" if real[0].strength >= STRONG else "weakly"
-    verdict = f"The action depends {degree} on what was known before: {named} (0: not at all, 1: wholly)."
+    verdict = f"The action depends {degree} on what was known before: {told} (0: not at all, 1: wholly)."
     verdict += (
         " The stated propensities do not vary with it, so they cannot be right."
         if stated

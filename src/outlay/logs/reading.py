@@ -15,11 +15,11 @@ import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from outlay.core.addresses import scheme_of
+from outlay.core.addresses import Place, scheme_of
+from outlay.core.campaign import ReadingSection
 from outlay.core.errors import LogError
 from outlay.core.schema import MISSING_TEXTS
-
-PARQUET, CSV = (".parquet", ".pq"), (".csv", ".csv.gz", ".tsv", ".tsv.gz")
+from outlay.logs.formats import CSV, KINDS, PARQUET, converted, copied, kind_of, readable
 
 GERMAN = r"[+-]?(\d{1,3}(\.\d{3})+|\d+)(,\d+)?"  # 1.234,56
 DECIMALS = r",(\d{1,2}|\d{4,})$"  # three digits after a comma may be thousands
@@ -63,12 +63,16 @@ class LogView(NamedTuple):
     varying: dict[str, str]
 
 
-def find_files(path: Path, asked_by: Path | None, key: str = "log.source") -> list[str]:
-    """The files that a path or glob means, sorted by name; `key` of the file `asked_by` gave the path.
+def find_files(path: Path | tuple[Path, ...], asked_by: Path | None, key: str = "log.source") -> list[str]:
+    """The files that a path or glob means, sorted by name, or several in their order; `key` of `asked_by` gave them.
 
     Raises:
-        LogError: if there are none, or they are not all Parquet or all CSV by their extension.
+        LogError: if there are none, or they are not all of one kind by their extension.
     """
+    if isinstance(path, tuple):
+        every = [file for each in path for file in find_files(each, asked_by, key)]
+        check_endings(every, path)
+        return list(dict.fromkeys(every))
     way_out = f"Fix {key} in {asked_by}." if asked_by else "Check the path."
     if path.is_dir():
         raise LogError("is a folder.", file=path, way_out=f"Name its files, as in {path}/*.parquet.")
@@ -80,53 +84,71 @@ def find_files(path: Path, asked_by: Path | None, key: str = "log.source") -> li
     return found
 
 
-def check_endings(files: Sequence[str], path: str | Path) -> None:
-    """Raise LogError unless the files of a source are all Parquet or all CSV by their extension."""
-    kinds = {next((kind for kind in (PARQUET, CSV) if name.lower().endswith(kind)), None) for name in files}
+def check_endings(files: Sequence[str], path: Place) -> None:
+    """Raise LogError unless the files of a source are all of one kind by their extension."""
+    kinds = {kind_of(name) for name in files}
     if None in kinds or len(kinds) > 1:
         raise LogError(
-            "is not Parquet or CSV by its extension.",
+            "is of no known kind by its extension." if None in kinds else "holds files of several kinds.",
             file=path,
-            way_out=f"Known extensions, one kind for all files: {', '.join(PARQUET + CSV)}.",
+            way_out=f"Known extensions, one kind for all files: {', '.join(end for kind in KINDS for end in kind)}.",
         )
 
 
 def make_log_view(
-    run: Run, files: list[str], folder: Path, users: Sequence[str] = (), part: Part | None = None
+    run: Run,
+    files: list[str],
+    folder: Path,
+    users: Sequence[str] = (),
+    part: Part | None = None,
+    reading: ReadingSection | None = None,
+    query: str | None = None,
 ) -> LogView:
     """Make the view `log`, with missing values as NULL.
 
     Args:
         run: runs a statement.
-        files: all Parquet or all CSV.
-        folder: for a copy of CSV files.
+        files: all of one kind.
+        folder: for copies of files that are not Parquet.
         users: columns of user ids. Where they hold text only an empty one is missing: a user may be called NA.
         part: the rows that the view shows, of Parquet; None: all.
+        reading: how texts are read.
+        query: of an SQLite file: the rows.
     """
-    listed = ", ".join(literal(name) for name in files)
     if empty := next((name for name in files if Path(name).stat().st_size == 0), None):
         raise LogError("is empty: it has no bytes.", file=empty, way_out="Write it again, or leave it out.")
+    files = copied(run, files, folder, query, reading)
+    listed = ", ".join(literal(name) for name in files)
     if files[0].lower().endswith(CSV):
+        files = readable(files, folder, None if reading is None else reading.encoding)
+        listed = ", ".join(literal(name) for name in files)
         nulls = ", ".join(literal(text) for text in MISSING_TEXTS)
         # sample_size = -1: types come from all rows, so that a late 0.5 does not break a column of whole numbers.
         # dateformat: without it 03/04/2027 is a day of April or of March, as the other rows happen to allow.
         options = f"header = true, nullstr = [{nulls}], sample_size = -1, dateformat = '%Y-%m-%d'"
+        sign = "" if reading is None or reading.delimiter is None else f", delim = {literal(reading.delimiter)}"
+        options += sign
         csv = f"SELECT * FROM read_csv([{listed}], {options})"
         types = {str(row[0]): str(row[1]) for row in run(f"DESCRIBE {csv}")}
+        if reading is not None and reading.decimal == "," and "DOUBLE" in types.values():  # 1.234 is not 1.234
+            texts = ", ".join(f"{literal(name)}: 'VARCHAR'" for name, type_ in types.items() if type_ == "DOUBLE")
+            csv = f"SELECT * FROM read_csv([{listed}], {options}, types = {{{texts}}})"
         group = max(2048, min(122_880, 8_000_000 // max(len(types), 1)))
         written = f"(FORMAT parquet, COMPRESSION zstd, ROW_GROUP_SIZE {group})"
-        copied = folder / "source.parquet"
-        run(f"COPY ({csv}) TO {literal(copied)} {written}")
+        copy = folder / "source.parquet"
+        run(f"COPY ({csv}) TO {literal(copy)} {written}")
         for i, name in enumerate(name for name in users if types.get(name) == "VARCHAR"):
             column = quoted(name)
-            one = f"SELECT 1 FROM read_parquet({literal(copied)}) WHERE {column} IS NULL LIMIT 1"
+            one = f"SELECT 1 FROM read_parquet({literal(copy)}) WHERE {column} IS NULL LIMIT 1"
             if run(one):  # or are they called NA?
-                texts = f"read_csv([{listed}], header = true, nullstr = [''], all_varchar = true)"
-                both = f"read_parquet({literal(copied)}) POSITIONAL JOIN (SELECT {column} AS __called FROM {texts})"
-                copied = folder / f"named{i}.parquet"
+                texts = f"read_csv([{listed}], header = true, nullstr = [''], all_varchar = true{sign})"
+                both = f"read_parquet({literal(copy)}) POSITIONAL JOIN (SELECT {column} AS __called FROM {texts})"
+                copy = folder / f"named{i}.parquet"
                 query = f"SELECT * EXCLUDE __called REPLACE (__called AS {column}) FROM {both}"
-                run(f"COPY ({query}) TO {literal(copied)} {written}")
-        files, listed = [str(copied)], literal(copied)
+                run(f"COPY ({query}) TO {literal(copy)} {written}")
+        files, listed = [str(copy)], literal(copy)
+    if reading is not None and files and (read := _read(run, files, folder, reading)):
+        files, listed = [read], literal(read)
     varying, types_differ = compare_columns(files)
     chosen = ["binary_as_string = true", *_nan_aware(run)]
     if varying or types_differ:
@@ -148,6 +170,19 @@ def make_log_view(
     return LogView(columns, files, varying)
 
 
+def _read(run: Run, files: list[str], folder: Path, reading: ReadingSection) -> str | None:
+    """A copy of Parquet files with numbers and dates for the texts that a reading says are such; None if none are."""
+    relation = f"read_parquet([{', '.join(literal(name) for name in files)}], union_by_name = true)"
+    columns = {str(row[0]): str(row[1]) for row in run(f"DESCRIBE SELECT * FROM {relation}")}
+    found = converted(run, relation, columns, reading)
+    if not found:
+        return None
+    changed = ", ".join(f"{sql} AS {quoted(name)}" for name, sql in found.items())
+    path = folder / "read.parquet"
+    run(f"COPY (SELECT * REPLACE ({changed}) FROM {relation}) TO {literal(path)} (FORMAT parquet, COMPRESSION zstd)")
+    return str(path)
+
+
 def find_parts(path: str | Path, rows: int) -> list[Part]:
     """The rows of Parquet files in parts of at most `rows`, in order; no part where only a whole can be read.
 
@@ -163,7 +198,7 @@ def find_parts(path: str | Path, rows: int) -> list[Part]:
     parts: list[Part] = []
     first = 0
     for file in find_files(Path(path), None):
-        if file.lower().endswith(CSV):
+        if not file.lower().endswith(PARQUET):
             return []
         try:
             metadata = pq.read_metadata(file)
@@ -291,3 +326,15 @@ def without_commas(run: Run, relation: str, sql: str, written: str) -> str | Non
         return None
     whole = f"replace({written}, '.', '')" if dots else written
     return f"cast(replace({whole}, ',', '.') as double)"
+
+
+def used(text: str, columns: list[str]) -> set[str]:
+    """The columns that a column's name or an SQL expression mentions."""
+    if text in columns:
+        return {text}
+    bare = re.sub(r"'(?:[^']|'')*'", "", text)
+    words = {
+        (quoted_name or word).replace('""', '"').lower()
+        for quoted_name, word in re.findall(r'"((?:[^"]|"")+)"|(\w+)', bare)
+    }
+    return {name for name in columns if name.lower() in words}

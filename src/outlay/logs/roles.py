@@ -15,6 +15,7 @@ from the first row to the end of the log (or to a terminal row), with no incenti
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -24,8 +25,9 @@ from outlay.core.campaign import Campaign
 from outlay.core.errors import CampaignError, LogError, OutlayError
 from outlay.logs.events import CREDITS, Credited, Ripeness, credit_events, keep_ripe, shown
 from outlay.logs.fetch import Tell
+from outlay.logs.naming import action_sql, cost_sql, named_as, value_sql
 from outlay.logs.source import NUMBERS, ROW, Asker, Copying, Resources, Source, Term, open_source
-from outlay.logs.values import action_sql, text_sql, time_sql, user_sql, without_rounding
+from outlay.logs.values import text_sql, time_sql, time_term, user_sql, user_term, without_rounding
 
 MAX_GROWTH = 100  # times the rows: beyond, a wrong time is likelier than a sparse log
 
@@ -99,13 +101,14 @@ def open_log(
         campaign.source,
         folder,
         where=log.where,
-        users=(log.user,),
+        users=() if log.user is None else (log.user,),
         asker=Asker(campaign.path),
         resources=resources,
-        copying=Copying(log.query, fetched, tell),
+        copying=Copying(log.query, fetched, tell, log.reading),
     ) as source:
         _refuse_empty(source, campaign)
-        time = source.term("log.time", log.time)
+        campaign = _read_once(source, named_as(source, campaign))
+        time = time_term(source, log)
         dates = time.type == "DATE"
         credited = credit_events(source, campaign, folder, resources)
         until = None if credited is None else credited.last
@@ -135,6 +138,37 @@ def _refuse_empty(source: Source, campaign: Campaign) -> None:
         )
 
 
+def _read_once(source: Source, campaign: Campaign) -> Campaign:
+    """The campaign with what follows from it that each user has one row, if that is so.
+
+    Raises:
+        CampaignError: if it has to be so, and is not.
+    """
+    log = campaign.log
+    if log.user is None:
+        return campaign.with_one_row()
+    if log.once is False or log.complete:
+        return campaign
+    named = f"(SELECT {user_sql(user_term(source, log))} AS u FROM log_numbered)"
+    [(rows, users)] = source.run(f"SELECT count(u), count(DISTINCT u) FROM {named}")
+    if rows == users and rows:
+        return campaign.with_one_row()
+    if log.time is None or log.once:
+        key, state = ("log.time", "absent") if log.time is None else ("log.once", "true")
+        [(name, most)] = source.run(
+            f"SELECT u, count(*) FROM {named} WHERE u IS NOT NULL GROUP BY u ORDER BY 2 DESC, 1 LIMIT 1"
+        )
+        raise CampaignError(
+            f"is {state}, as where each user has one row, but {rows:,} rows are of {users:,} users: user {name!r} has "
+            f"{most:,}.",
+            file=campaign.path,
+            where=key,
+            way_out="Name the column that says when each row was: a whole number or a date. If each row is somebody "
+            "else, leave log.user out.",
+        )
+    return campaign
+
+
 def _make_roles(source: Source, campaign: Campaign, columns: dict[str, tuple[str, Term | None]]) -> None:
     """Make the table `roles`. Raises CampaignError, which names the role, if one cannot be evaluated."""
     chosen = ", ".join(f"{sql} AS {name}" for name, (sql, _) in columns.items())
@@ -161,13 +195,12 @@ def _columns(campaign: Campaign, source: Source, time: Term) -> dict[str, tuple[
     """SQL for each column of `roles` with the term it came from."""
     log = campaign.log
     columns: dict[str, tuple[str, Term | None]] = {}
-    user = source.term("log.user", log.user)
+    user = user_term(source, log)
     columns['"user"'] = (user_sql(user), user)
     columns['"time"'] = (time_sql(source, time), time)
-    action = source.term("log.action", log.action)
-    amount = action_sql(source, action, campaign.meta.none)
-    known: Sequence[float] | None = log.actions
-    columns["action"] = (f"({without_rounding(source, amount, amount, known)})", action)
+    amounts = None if log.labels else tuple(each for each in log.actions or () if isinstance(each, float)) or None
+    known: Sequence[float] | None = campaign.names.values if log.labels else amounts
+    columns["action"] = (action_sql(source, campaign, known), source.term("log.action", log.action))
     if known is None and log.eligible is not None:
         known = [
             value
@@ -175,7 +208,6 @@ def _columns(campaign: Campaign, source: Source, time: Term) -> dict[str, tuple[
             if value is not None
         ]
     numbers = {"reward": ("log.reward", log.reward), "propensity": ("log.propensity", log.propensity)}
-    numbers |= {f"cost{j}": (f"budget {b.name}.cost", b.cost) for j, b in enumerate(campaign.budgets)}
     numbers |= {
         f"reserve{j}": (f"budget {b.name}.reserve", b.reserve)
         for j, b in enumerate(campaign.budgets)
@@ -184,11 +216,15 @@ def _columns(campaign: Campaign, source: Source, time: Term) -> dict[str, tuple[
     for name, (key, text) in numbers.items():
         found = None if text is None else source.term(key, text)
         columns[name] = (source.number(found) if found else "CAST(NULL AS DOUBLE)", found)
+    columns |= {f"cost{j}": cost_sql(source, campaign, j) for j in range(len(campaign.budgets))}
     for name, text in (("forced", log.forced), ("terminal", log.terminal)):
         found = None if text is None else source.term(f"log.{name}", text)
         columns[name] = (_flag(source, found) if found else "false", found)
     eligible = None if log.eligible is None else source.term("log.eligible", log.eligible)
-    columns["eligible"] = (_actions_list(source, eligible, known) if eligible else "CAST(NULL AS DOUBLE[])", eligible)
+    columns["eligible"] = (
+        _actions_list(source, campaign, eligible, known) if eligible else "CAST(NULL AS DOUBLE[])",
+        eligible,
+    )
     segment = None if log.segment is None else source.term("log.segment", log.segment)
     columns["segment"] = (_as_text(source, "log.segment", log.segment) if log.segment else "'all'", segment)
     cluster = None if log.cluster is None else source.term("log.cluster", log.cluster)
@@ -206,24 +242,29 @@ def _flag(source: Source, term: Term) -> str:
     return f"coalesce({source.number(term, way_out)} != 0, false)"
 
 
-def _actions_list(source: Source, term: Term, known: Sequence[float] | None) -> str:
+def _actions_list(source: Source, campaign: Campaign, term: Term, known: Sequence[float] | None) -> str:
+    labels = campaign.log.labels
+    example = json.dumps(list(labels[:2]) if labels else [1.0, 2.0], ensure_ascii=False)
     if term.type not in ("LIST", "VARCHAR"):
         raise source.wrong_type(
             term,
             f"is of type {term.type}; a list of actions is expected.",
-            'Give a list column, or an expression such as "[1.0, 2.0]".',
+            f"Give a list column, or an expression such as '{example}'.",
         )
+    kind, wanted = ("VARCHAR[]", "names") if labels else ("DOUBLE[]", "numbers")
     wrong = source.run(
         f"SELECT {ROW}, {term.sql} FROM log_numbered "
-        f"WHERE {term.sql} IS NOT NULL AND TRY_CAST({term.sql} AS DOUBLE[]) IS NULL LIMIT 1"
+        f"WHERE {term.sql} IS NOT NULL AND TRY_CAST({term.sql} AS {kind}) IS NULL LIMIT 1"
     )
     if wrong:
         raise source.wrong_type(
             term,
-            f"holds {wrong[0][1]!r} in row {wrong[0][0] + 1}; lists of numbers are expected.",
-            "Give lists of action values, as [1.0, 2.0].",
+            f"holds {wrong[0][1]!r} in row {wrong[0][0] + 1}; lists of {wanted} are expected.",
+            f"Give lists of actions, as {example}.",
         )
-    lists = f"TRY_CAST({term.sql} AS DOUBLE[])"
+    lists = f"TRY_CAST({term.sql} AS {kind})"
+    if labels:
+        return f"[{value_sql(campaign, 'label')} FOR label IN {lists}]"
     amount = without_rounding(source, "amount", f"unnest({lists})", known)
     return lists if amount == "amount" else f"[{amount} FOR amount IN {lists}]"
 
@@ -304,7 +345,7 @@ def complete(log: Log) -> int:
         LogError: if the completed log would be absurdly longer than the log.
     """
     campaign, run = log.campaign, log.source.run
-    none = campaign.meta.none
+    none = campaign.none
     if none is None:
         raise CampaignError(
             "log.complete = true adds days without an incentive, but no action is named for them.",

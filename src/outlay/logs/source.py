@@ -11,9 +11,9 @@ from __future__ import annotations
 import json
 import re
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,9 +21,11 @@ import duckdb
 import pyarrow as pa
 
 from outlay.core import machine
-from outlay.core.addresses import scheme_of
+from outlay.core.addresses import Place, scheme_of
+from outlay.core.campaign import ReadingSection
 from outlay.core.errors import CampaignError, LogError, OutlayError, listed, nearest
 from outlay.logs.fetch import Tell, fetch
+from outlay.logs.formats import Recognised, recognise, recognise_files
 from outlay.logs.reading import Part, check_endings, find_files, literal, make_log_view, plain, quoted, without_commas
 
 MEMORY = "4GB"  # what DuckDB may hold before it writes to disk
@@ -75,17 +77,19 @@ class Resources:
 
 @dataclass(frozen=True)
 class Copying:
-    """How rows that lie elsewhere are copied.
+    """How rows that lie elsewhere, or in other forms, are copied.
 
     Attributes:
-        query: of a database: the rows.
+        query: of a database or an SQLite file: the rows.
         kept: where the copy is kept, or is from an earlier try; None: in the temporary folder.
         tell: called with how much of it is copied.
+        reading: how the texts of its files are read.
     """
 
     query: str | None = None
     kept: Path | None = None
     tell: Tell | None = None
+    reading: ReadingSection | None = None
 
 
 @dataclass(frozen=True)
@@ -117,7 +121,7 @@ class NoColumnError(LogError):
         column: the name.
     """
 
-    def __init__(self, found: str, *, file: str | Path, where: str, way_out: str, column: str) -> None:
+    def __init__(self, found: str, *, file: Place, where: str, way_out: str, column: str) -> None:
         super().__init__(found, file=file, where=where, way_out=way_out)
         self.column = column
 
@@ -136,7 +140,7 @@ class Source:
     """
 
     connection: Any
-    file: str | Path
+    file: Place
     columns: Mapping[str, str]
     asker: Asker = Asker()
     files: tuple[str, ...] = ()
@@ -269,7 +273,7 @@ class Source:
 
 @contextmanager
 def open_source(
-    path: str | Path,
+    path: Place,
     folder: Path,
     *,
     where: str | None = None,
@@ -299,18 +303,48 @@ def open_source(
         CampaignError: if the filter makes no sense.
     """
     files = _files(path, folder, asker, copying)
-    path = path if scheme_of(path) else Path(path)
+    path = path if isinstance(path, tuple) or scheme_of(path) else Path(path)
     with closing(_connected(folder, resources)) as connection:
         bare = Source(connection, path, {}, asker)
-        view = make_log_view(bare.run, files, folder, users, part)
+        query = copying.query if isinstance(path, Path) else None
+        view = make_log_view(bare.run, files, folder, users, part, copying.reading, query)
         source = Source(connection, path, view.columns, asker, tuple(view.files), view.varying)
         lock(connection, files=[*files, *resources.files], folder=folder)
         _filter(source, where)
         yield source
 
 
-def _files(path: str | Path, folder: Path, asker: Asker, copying: Copying) -> list[str]:
+@contextmanager
+def open_recognised(
+    path: Place,
+    folder: Path,
+    copying: Copying,
+    settle: Callable[[tuple[str, str, str]], str] | None = None,
+) -> Iterator[tuple[Source, Recognised]]:
+    """Open a log as `open_source` does, its texts read as they look; with what was recognised.
+
+    Args:
+        path: as of `open_source`.
+        folder: as of `open_source`.
+        copying: as of `open_source`.
+        settle: says which format of dates is meant where two fit (`Recognised.open`); None: the likelier.
+    """
+    first = recognise_files(_files(path, folder, Asker(), copying))
+    (folder / "first").mkdir()
+    with open_source(path, folder / "first", copying=replace(copying, reading=first.reading)) as bare:
+        found = recognise(bare.run, "log", dict(bare.columns), first)
+    if found.open is not None and settle is not None and found.reading is not None:
+        reading = found.reading.model_copy(update={"dates": settle(found.open)})
+        found = replace(found, reading=reading, open=None)
+    (folder / "read").mkdir()
+    with open_source(path, folder / "read", copying=replace(copying, reading=found.reading)) as source:
+        yield source, found
+
+
+def _files(path: Place, folder: Path, asker: Asker, copying: Copying) -> list[str]:
     """The files with the rows, copied first where they lie elsewhere."""
+    if isinstance(path, tuple):
+        return find_files(path, asker.file, asker.key)
     if scheme_of(path) is None:
         return find_files(Path(path), asker.file, asker.key)
     files = fetch(str(path), copying.query, copying.kept or folder / "fetched", copying.tell)
@@ -352,6 +386,7 @@ def read_rows(
     batch_rows: int = 100_000,
     part: Part | None = None,
     threads: int | None = None,
+    reading: ReadingSection | None = None,
 ) -> Iterator[Any]:
     """Stream rows of Parquet or CSV files as Arrow record batches, in file order.
 
@@ -363,13 +398,21 @@ def read_rows(
         batch_rows: rows a batch, at most.
         part: the rows to read, out of those of Parquet files; None: all.
         threads: of DuckDB; None leaves the choice to it.
+        reading: how texts of the log were read; the rows are in an encoding and with a delimiter of their own.
 
     Raises:
         LogError: if a file or a column is missing or cannot be read.
     """
+    copying = Copying()
+    if part is None and scheme_of(path) is None:
+        own = recognise_files(find_files(Path(path), None)).reading or ReadingSection()
+        said = {} if reading is None else reading.model_dump(exclude={"delimiter", "encoding"}, exclude_none=True)
+        copying = Copying(reading=own.model_copy(update=said))
     with (
         tempfile.TemporaryDirectory(prefix="outlay-") as folder,
-        open_source(path, Path(folder), users=users, part=part, resources=Resources(threads)) as source,
+        open_source(
+            path, Path(folder), users=users, part=part, resources=Resources(threads), copying=copying
+        ) as source,
     ):
         terms = {name: _needed(source, name, text) for name, text in expressions.items()}
         for name, text in (optional or {}).items():

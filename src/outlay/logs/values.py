@@ -1,8 +1,6 @@
 """SQL of the user, the time and the action of a row, of a log as of a table of later events; and what amounts are.
 
-A named action gets the number in its name where that tells the actions apart ("10% off", "20% off"), else its place in
-the order of those numbers. A text that means nothing ("none", "No E-Mail", "0 EUR") gets the value that means no
-incentive, and no other text does.
+A text may mean that nothing is given: "none", "No E-Mail", "0 EUR".
 
 Amounts that differ only by rounding are one action: a log may hold 0.30000000000000004 where 0.3 is meant, and people
 list an action as it is printed, with six digits.
@@ -14,12 +12,12 @@ import math
 import re
 from collections.abc import Iterable, Sequence
 
-from outlay.logs.reading import literal, setting
-from outlay.logs.source import WHOLE, Source, Term
+from outlay.core.campaign import LogSection
+from outlay.logs.reading import setting
+from outlay.logs.source import ROW, WHOLE, Source, Term
 
 AS_PRINTED = 5e-6  # relative: numbers that print alike with six digits differ by no more
 NOISE = 1e-9  # relative: what sums and products of floats leave
-MOST = 255  # named actions: more cannot be chosen from
 NUMBER = re.compile(r"\d+(?:[.,]\d+)*")
 WORDS = (
     "none|no|nothing|nil|off|false|control|holdout|baseline|placebo|untreated|without|-+|kein|keine|keiner|keins|nein|"
@@ -84,31 +82,6 @@ def means_nothing(text: str) -> bool:
     return len(numbers) == 1 and numbers[0] == 0
 
 
-def amounts(texts: Sequence[str], none: float | None) -> dict[str, float]:
-    """Text → number, in the order of the numbers.
-
-    Args:
-        texts: all names of actions, each once.
-        none: the number that means no incentive; None: not said, and 0 if a text means it.
-    """
-    nothing = [text for text in texts if means_nothing(text)]
-    named = sorted((text for text in texts if text not in nothing), key=lambda text: (_numbers(text), text))
-    empty = 0.0 if none is None else none
-    kept = dict.fromkeys(nothing, empty)
-    alone = [_numbers(text)[0] for text in named if len(_numbers(text)) == 1]
-    frames = {NUMBER.sub("#", text) for text in named}
-    if len(alone) == len(named) == len(set(alone)) and len(frames) <= 1 and not (nothing and empty in alone):
-        return kept | dict(zip(named, alone, strict=True))
-    places = (float(number) for number in range(1, len(texts) + 2) if number != empty)
-    return kept | dict(zip(named, places, strict=False))
-
-
-def case_sql(written: str, values: dict[str, float]) -> str:
-    """SQL that gives every text its number."""
-    cases = " ".join(f"when {literal(text)} then {value:.12g}" for text, value in values.items())
-    return f"case {written} {cases} end"
-
-
 def _numbers(text: str) -> list[float]:
     """The numbers in a text, in their order."""
     return [_number(found) for found in NUMBER.findall(text)]
@@ -169,34 +142,16 @@ def time_sql(source: Source, term: Term) -> str:
     return f"CAST({term.sql} AS BIGINT)"
 
 
-def action_sql(source: Source, term: Term, none: float | None) -> str:
-    """SQL of an action as a number.
+def user_term(source: Source, log: LogSection) -> Term:
+    """The user of a row; of a log without one its number, from 1."""
+    if log.user is None:
+        return Term("log.user", "the number of the row", f"({ROW} + 1)", "BIGINT")
+    return source.term("log.user", log.user)
 
-    Args:
-        source: the log.
-        term: of the action.
-        none: the value that means no incentive, if the campaign file says it.
 
-    Raises:
-        OutlayError: if it is not a number; it says how to write it as one.
-    """
-    way_out = "Actions are numbers (the value given). "
-    if term.type != "VARCHAR":
-        return source.number(term, f"{way_out}Give an expression that makes one.")
-    rows = source.run(f"SELECT DISTINCT {term.sql} AS v FROM log_kept WHERE v IS NOT NULL ORDER BY v LIMIT {MOST + 1}")
-    texts = [str(text) for (text,) in rows]
-    if len(texts) > MOST:
-        return source.number(
-            term, f"{way_out}There are more than {MOST} different texts: group them by a CASE expression."
-        )
-    line = setting("action", case_sql(term.written, amounts(texts, none)))
-    nothing = next((text for text in texts if means_nothing(text)), None)
-    also = ""
-    if none is None and nothing is not None:
-        also = f" Write none = 0.0 under [campaign]: by its name, {nothing!r} gives nothing."
-    elif none is not None and nothing is None:
-        also = f" If one of them gives nothing, its number is {none:g}, as none under [campaign] says."
-    return source.number(term, f"{way_out}Write {line}, with a number for every text.{also}")
+def time_term(source: Source, log: LogSection) -> Term:
+    """The time of a row; 0 in a log without one."""
+    return Term("log.time", "0", "0", "INTEGER") if log.time is None else source.term("log.time", log.time)
 
 
 def without_rounding(source: Source, amount: str, distinct: str, known: Sequence[float] | None) -> str:

@@ -11,9 +11,10 @@ from typing import Any
 
 import altair as alt
 
+from outlay.core.actions import shown
 from outlay.core.campaign import BudgetLimit
 from outlay.core.estimate import Estimate, Target
-from outlay.core.wording import days, exact, number, plain
+from outlay.core.wording import days, exact, number
 from outlay.estimators.certificate import BudgetBound
 from outlay.evaluating.diagnostics import MatchingPaths, SegmentOverlap
 from outlay.evaluating.evaluation import SegmentEstimate
@@ -69,21 +70,29 @@ def policy_costs(results: RunResults, budget: BudgetLimit) -> Spec:
 
 
 def action_shares(results: RunResults) -> Spec:
-    """The share of each action by segment and policy: bars of 100%, darker for a higher value."""
+    """The share of each action by segment and policy: bars of 100%, darker for a higher value, or a later name."""
+    shares = results.evaluated.shares
+    with_names = any(isinstance(row.action, str) for row in shares)
+    shade = {
+        a: float(place if isinstance(a, str) else a) for place, a in enumerate(dict.fromkeys(r.action for r in shares))
+    }
     data = [
         {
             "bar": _bar(row.segment, row.policy),
             "segment": row.segment,
             "policy": row.policy,
-            "action": row.action,
+            "action": shade[row.action],
+            "name": shown(row.action),
             "share": row.share,
-            "label": plain(row.action) if row.share >= 0.07 else "",
+            "label": shown(row.action) if row.share >= 0.07 else "",
         }
-        for row in sorted(results.evaluated.shares, key=lambda row: row.action)
+        for row in sorted(shares, key=lambda row: shade[row.action])
     ]
-    segments, policies = (list(dict.fromkeys(names)) for names in zip(*mean_actions(results), strict=True))
+    segments, policies = (
+        list(dict.fromkeys(names)) for names in zip(*((r.segment, r.policy) for r in shares), strict=True)
+    )
     bars = [_bar(segment, policy) for segment in segments for policy in policies]
-    actions = sorted({row.action for row in results.evaluated.shares})
+    actions = sorted(shade.values())
     dark_from = actions[0] + 0.65 * (actions[-1] - actions[0])
     labels = alt.Axis(
         labelExpr="split(datum.label, '\\n')", domain=False, ticks=False, labelColor=INK, labelOverlap=False
@@ -100,10 +109,10 @@ def action_shares(results: RunResults) -> Spec:
     tooltip = [
         text_tip("segment"),
         text_tip("policy"),
-        value_tip("action", results.action_label),
+        alt.Tooltip("name:N", title=results.action_label) if with_names else value_tip("action", results.action_label),
         alt.Tooltip("share:Q", format=".1%"),
     ]
-    legend = alt.Legend(title=results.action_label, gradientLength=150, gradientThickness=9)
+    legend = None if with_names else alt.Legend(title=results.action_label, gradientLength=150, gradientThickness=9)
     color = alt.Color("action:Q", scale=alt.Scale(domain=[actions[0], actions[-1]], range=BLUES), legend=legend)
     base = alt.Chart(inline(data)).encode(y=y, order=order, tooltip=tooltip)
     rects = base.mark_bar(stroke="white", strokeWidth=0.8, height={"band": 0.78}).encode(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from outlay.core.actions import shown
 from outlay.core.campaign import Campaign
 from outlay.core.estimate import Estimate, Target, longest_total
 from outlay.core.reasons import Reason
@@ -187,7 +188,7 @@ def unseen(evaluation: Evaluation) -> list[str]:
     """Return the actions that the policy gives in a segment where the log never gave them, a sentence each."""
     return [
         f"In segment {line.segment} {exact(line.unseen_share, 3)} of what the policy gives was never given by the log: "
-        f"{', '.join(plain(value) for value in line.unseen)}."
+        f"{', '.join(map(shown, line.unseen))}."
         for line in evaluation.diagnostics.overlap
         if line.unseen
     ]

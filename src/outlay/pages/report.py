@@ -97,7 +97,8 @@ def _evaluation_figures(run: RunResults) -> list[tuple[str, str, Spec]]:
     made: list[tuple[str, str, Spec]] = []
     if evaluation.shares:
         made.append(("shares", "How often each value is given", charts.action_shares(run)))
-        made.append(("shares", "Mean value given", charts.mean_action(run)))
+        if findings.mean_actions(run):
+            made.append(("shares", "Mean value given", charts.mean_action(run)))
     for target in tables.segment_targets(evaluation, run.campaign):
         gains = [e for e in evaluation.segments if e.policy == "gain" and e.target == target]
         if any(e.value is not None for e in gains):
@@ -112,7 +113,7 @@ def _evaluation_figures(run: RunResults) -> list[tuple[str, str, Spec]]:
         made.append(("evidence", "Logged paths that match the policy", charts.matching_paths(paths)))
     if overlap := evaluation.diagnostics.overlap:
         made.append(("evidence", "Weights of single decisions", charts.mean_ratios(overlap)))
-    if evaluation.daily:
+    if evaluation.daily and not run.campaign.log.once:
         made.append(("daily", run.reward_label, charts.daily(run, None)))
         for j, budget in enumerate(run.budgets):
             made.append(("daily", budget.name, charts.daily(run, j)))

@@ -12,6 +12,7 @@ from functools import cached_property
 from typing import NamedTuple
 
 from outlay.choosing.run import CalibrationRecord, CandidateRecord, MemberRecord, Run, Vector
+from outlay.core.actions import shown
 from outlay.core.campaign import BudgetLimit, Campaign
 from outlay.core.estimate import Estimate
 from outlay.core.wording import Interval, days, decimals, exact, number, percent, plain, short
@@ -112,6 +113,10 @@ class RunResults:
     def window(self) -> int | None:
         """The days that means are over; None where they are discounted means of all days."""
         return tables.window(self.evaluation) if self.evaluation else None
+
+    def over(self, longest: int) -> str:
+        """The reward in so many days: `active in 7 days`; of a log with one row per user, `purchase per user`."""
+        return f"{self.reward_label} {'per user' if self.campaign.log.once else f'in {days(longest)}'}"
 
     def quantity(self, target: str) -> str:
         """What an estimate is of: `reward@7` → `active days, total of 7 days`."""
@@ -248,7 +253,7 @@ def policies_finding(results: RunResults) -> str:
         return "Policies side by side"
     totals = new.totals[longest], old.totals[longest]
     first, second = _alike(totals)
-    text = f"{first} {results.reward_label} in {days(longest)} against {second}"
+    text = f"{first} {results.over(longest)} against {second}"
     for budget in results.budgets:
         if budget.name in new.costs and budget.name in old.costs:
             first, second = _alike((new.costs[budget.name], old.costs[budget.name]))
@@ -265,7 +270,7 @@ def headline(results: RunResults) -> list[tuple[str, str, str]]:
     if new.totals:
         longest = max(new.totals)
         value, note = _beside(new.totals[longest], old.totals.get(longest) if old else None)
-        cards.append((f"{results.reward_label} in {days(longest)}", value, note))
+        cards.append((results.over(longest), value, note))
     for budget in results.budgets:
         if budget.name in new.costs:
             value, note = _beside(new.costs[budget.name], old.costs.get(budget.name) if old else None)
@@ -291,9 +296,11 @@ def keeps_limits(measured: Sequence[float], budgets: Sequence[BudgetLimit]) -> b
 
 
 def mean_actions(results: RunResults) -> dict[tuple[str, str], float]:
-    """Return {(segment, policy): mean value given}, in the order of the rows."""
+    """Return {(segment, policy): mean value given}, in the order of the rows; empty where actions have names."""
     means: dict[tuple[str, str], float] = {}
     for row in results.evaluation.shares if results.evaluation else ():
+        if isinstance(row.action, str):
+            return {}
         key = row.segment, row.policy
         means[key] = means.get(key, 0.0) + row.action * row.share
     return means
@@ -305,11 +312,24 @@ def shares_finding(results: RunResults) -> str:
     segments = list(dict.fromkeys(segment for segment, _ in means))
     moves = {s: (means[s, "old"], means[s, "new"]) for s in segments if (s, "old") in means and (s, "new") in means}
     if not moves:
-        return "Who gets what"
+        return _named_finding(results)
     most = sorted(moves, key=lambda s: -abs(moves[s][1] - moves[s][0]))[:2]
     digits = decimals([Interval(value) for s in most for value in moves[s]])
     parts = [f"{s} from {number(moves[s][0], digits)} to {number(moves[s][1], digits)}" for s in most]
     return f"Mean {results.action_label}: {', '.join(parts)}"
+
+
+def _named_finding(results: RunResults) -> str:
+    """Return the actions whose share moves most in a segment, with both shares."""
+    shares = {
+        (r.segment, r.action, r.policy): r.share for r in (results.evaluation.shares if results.evaluation else ())
+    }
+    moves = {key[:2]: (share, shares.get((*key[:2], "new"), 0.0)) for key, share in shares.items() if key[2] == "old"}
+    if not moves:
+        return "Who gets what"
+    most = sorted(moves, key=lambda key: -abs(moves[key][1] - moves[key][0]))[:2]
+    parts = (f"{shown(a)} in {s} from {percent(moves[s, a][0])} to {percent(moves[s, a][1])}" for s, a in most)
+    return f"Share of {results.action_label}: {', '.join(parts)}"
 
 
 def daily_finding(results: RunResults) -> str:

@@ -11,6 +11,7 @@ from typing import Literal
 
 from outlay.choosing.estimators import ESTIMATORS
 from outlay.choosing.run import Run
+from outlay.core.actions import shown
 from outlay.core.campaign import BudgetLimit, Campaign
 from outlay.core.estimate import Estimate, Target, longest_total
 from outlay.core.wording import NONE, Interval, days, decimals, ends, exact, half, number, percent, plain
@@ -144,7 +145,7 @@ def named(text: str, campaign: Campaign, window: int | None) -> Column:
     target = Target.parse(text)
     what = campaign.reward_label if target.name == "reward" else target.name
     if target.days is not None:
-        return Column(what, f"total of {days(target.days)}")
+        return Column(what, "per user" if campaign.log.once else f"total of {days(target.days)}")
     budget = next((b for b in campaign.limits if b.name == target.name), None)
     over = None if target.kind else window
     if over is not None:
@@ -152,7 +153,7 @@ def named(text: str, campaign: Campaign, window: int | None) -> Column:
     else:
         mean = "discounted mean" if campaign.meta.discount > 0 else "on the first day"
     if budget is None:
-        return Column(f"{what} per decision", mean)
+        return Column(what, "per user") if campaign.log.once else Column(f"{what} per decision", mean)
     if target.kind == "decision":
         return Column(what, f"{budget.unit} per decision".strip())
     return Column(what, per(budget) if window is None or budget.per == "user" else f"{per(budget)}, {mean}")
@@ -198,8 +199,14 @@ def side_by_side(title: str, estimates: Sequence[Estimate], evaluation: Evaluati
     rows = (
         row(quantity(text, campaign, window(evaluation)), *_alike([by.get((text, name)) for name in names]))
         for text in dict.fromkeys(e.target for e in estimates)
+        if not (campaign.log.once and _again(Target.parse(text)))
     )
     return Table(title, (*words("quantity"), *numbers(*names)), tuple(rows))
+
+
+def _again(target: Target) -> bool:
+    """Whether a mean is what the total of a user's one row is."""
+    return target.days is None and (target.name == "reward" or target.kind is not None)
 
 
 def by_estimator(evaluation: Evaluation, campaign: Campaign) -> Table:
@@ -316,7 +323,7 @@ def propensities(check: BehaviourCheck, given: str) -> Table:
     """How often each value was given, by the model of the old policy and in truth; `given` is what is given."""
     columns = (*words(given), Column("decisions", "where it could be given"), *numbers("by the model", "given"))
     rows = (
-        row(plain(line.action), number(line.rows), exact(line.predicted, 3), exact(line.observed, 3))
+        row(shown(line.action), number(line.rows), exact(line.predicted, 3), exact(line.observed, 3))
         for line in check.actions
     )
     return Table("", columns, tuple(rows))

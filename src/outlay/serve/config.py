@@ -14,6 +14,7 @@ from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
+from outlay.core.actions import Given
 from outlay.core.errors import OutlayError
 from outlay.core.settings import Section, Settings, impossible
 from outlay.serve.clock import day_of
@@ -46,7 +47,7 @@ class ValueLimits(Section):
 
     at_least: float | None = None
     at_most: float | None = None
-    allowed: tuple[float, ...] | None = None
+    allowed: tuple[Given, ...] | None = None
 
     @model_validator(mode="after")
     def _not_empty(self) -> Self:
@@ -126,7 +127,7 @@ class ServeConfig(Settings):
     file_kind: ClassVar[str] = "a serve.toml"
     if_absent: ClassVar[str] = "Check the path of --config."
 
-    fallback: float | None = None
+    fallback: Given | None = None
     reserve: dict[str, Money] | None = None
     minor: int = Field(default=100, gt=0)
     timezone: str = "UTC"

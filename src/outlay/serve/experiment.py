@@ -30,6 +30,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from outlay.core.actions import named
 from outlay.core.errors import OutlayError
 from outlay.experiments.design import Arm as Design
 from outlay.experiments.design import Experiment, Kind
@@ -46,7 +47,7 @@ from outlay.serve.deciding.decider import (
     EncodedRequest,
     encode_draw,
 )
-from outlay.serve.deciding.loaded_bundle import ARM_BUNDLE, LoadedBundle, bundle_note, prepare_bundle
+from outlay.serve.deciding.loaded_bundle import ARM_BUNDLE, LoadedBundle, bundle_note, every_action, prepare_bundle
 from outlay.serve.ledger.ledger import Ledger, LedgerError, Note
 from outlay.serve.ledger.money import MoneyError
 from outlay.serve.ledger.records import ID_LENGTH
@@ -177,11 +178,15 @@ class ServedExperiment:
         """
         for arm in self.arms:
             own, new = arm.loaded, loaded
-            if not np.array_equal(own.bundle.actions, new.bundle.actions) or own.decider.none != new.decider.none:
+            if (
+                not np.array_equal(own.bundle.actions, new.bundle.actions)
+                or own.decider.none != new.decider.none
+                or own.bundle.names != new.bundle.names
+            ):
                 raise OutlayError(
-                    f"the arm {arm.name!r} has the actions {own.bundle.actions.tolist()} and none is "
-                    f"{own.decider.none:g}; the bundle {new.path} has {new.bundle.actions.tolist()}, none is "
-                    f"{new.decider.none:g}.",
+                    f"the arm {arm.name!r} has the actions {every_action(own.bundle)} and none is "
+                    f"{named(own.bundle.names.given(own.decider.none))}; the bundle {new.path} has "
+                    f"{every_action(new.bundle)}, none is {named(new.bundle.names.given(new.decider.none))}.",
                     file=self.experiment.path,
                     where="arm",
                     way_out="Test and serve bundles of the same actions.",
@@ -263,11 +268,12 @@ def _prepared(
     if arm.kind == "random":
         everyone = replace(loaded.decider, random_share=1.0, random_salt=experiment.meta.salt)
         return ServedArm(arm.name, arm.kind, budget, loaded, everyone, None)
-    action = loaded.decider.none if arm.action is None else arm.action
+    given = loaded.decider.none if arm.action is None else loaded.bundle.names.value(arm.action)
+    action = float("nan") if given is None else given
     index = loaded.decider.index_of(action)
     if index < 0 and action != loaded.decider.none:
         raise OutlayError(
-            f"is {action:g}, which is not one of the actions {loaded.bundle.actions.tolist()}.",
+            f"is {named(arm.action or 0.0)}, which is not one of the actions {every_action(loaded.bundle)}.",
             file=file,
             where=f"{where}.action",
             way_out="Plan the test with one of them.",

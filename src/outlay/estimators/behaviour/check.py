@@ -28,6 +28,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import bdtr, bdtrc, ndtri
 
+from outlay.core.actions import Given, named
 from outlay.core.errors import LogError
 from outlay.core.transitions import Transitions
 from outlay.estimators.behaviour.logistic import sample
@@ -55,7 +56,7 @@ class ShareComparison:
         z: the difference in standard errors: where a normal has the tail that the binomial has; at most FARTHEST.
     """
 
-    action: float
+    action: Given
     among: str
     rows: int
     predicted: float
@@ -92,7 +93,7 @@ class BehaviourCheck:
     worst: ShareComparison
     comparisons: int
     least_propensity: float
-    least_action: float
+    least_action: Given
     ok: bool
     words: str
 
@@ -138,12 +139,12 @@ def diagnose(
     error = 1.0 if learned is None else float(np.sqrt(1 + len(rows) / learned))
     totals: list[ShareComparison] = []
     parts: list[ShareComparison] = []
-    for a, value in enumerate(data.actions):
+    for a in range(data.num_actions):
         given = action == a
         possible = (probability[:, a] > 0) | given
         if possible.any():
             p, taken = probability[possible, a], given[possible]
-            compare = partial(_compare, float(value), p, taken, unit[possible], error)
+            compare = partial(_compare, data.given(a), p, taken, unit[possible], error)
             totals += compare(np.zeros(len(p), np.intp), ["all"])
             if len(data.segments) > 1:
                 parts += compare(segment[possible], [f"segment {s}" for s in data.segments])
@@ -184,7 +185,7 @@ def _check(
         )
     words += (
         f" The state explains {constant_loss - log_loss:.3f} of {constant_loss:.3f} nats a row; the least probability "
-        f"of what was given is {chosen[least]:.2g} (action {data.actions[action[least]]:g})"
+        f"of what was given is {chosen[least]:.2g} (action {named(data.given(action[least]))})"
     )
     return BehaviourCheck(
         rows=len(rows),
@@ -194,14 +195,14 @@ def _check(
         worst=worst,
         comparisons=len(every),
         least_propensity=float(chosen[least]),
-        least_action=float(data.actions[action[least]]),
+        least_action=data.given(action[least]),
         ok=not wrong,
         words=words,
     )
 
 
 def _compare(
-    value: float,
+    value: Given,
     p: Array,
     given: NDArray[np.bool_],
     unit: NDArray[np.intp],
@@ -245,6 +246,6 @@ def _told(comparison: ShareComparison) -> str:
     size = abs(comparison.z)
     errors = f"{size:.1f} standard errors" if size < FARTHEST else f"{FARTHEST:.0f} standard errors or more"
     return (
-        f"action {comparison.action:g} was given in {comparison.observed:.2%} of {comparison.rows:,} rows "
+        f"action {named(comparison.action)} was given in {comparison.observed:.2%} of {comparison.rows:,} rows "
         f"({comparison.among}) where {comparison.predicted:.2%} are expected ({errors})"
     )

@@ -41,6 +41,7 @@ from numpy.typing import NDArray
 
 from outlay.bundles.decide import Bundle
 from outlay.bundles.pool import Pool
+from outlay.core.actions import ActionNames
 from outlay.ops.hashing import rendezvous, uniform
 from outlay.serve.config import ValueLimits
 from outlay.serve.deciding.features import EncodedRow, RowEncoder, arrays, request_schema
@@ -117,13 +118,14 @@ def decode_draw(text: str) -> DrawRecord:
     return _decoder.decode(text)
 
 
-def value_refusal(limits: ValueLimits, action: float, none: float) -> str | None:
+def value_refusal(limits: ValueLimits, action: float, none: float, names: ActionNames) -> str | None:
     """Return why the value may not be given, or None. The no-incentive value `none` may always be given."""
 
     def same(value: float) -> bool:  # 0.1 + 0.2, or 0.3 in single precision, is 0.3
         return math.isclose(action, value, rel_tol=SAME_ACTION)
 
-    least, most, allowed = limits.at_least, limits.at_most, limits.allowed
+    least, most, listed = limits.at_least, limits.at_most, limits.allowed
+    allowed = None if listed is None else [value for each in listed if (value := names.value(each)) is not None]
     refused = (
         (least is not None and action < least and not same(least))
         or (most is not None and action > most and not same(most))

@@ -24,10 +24,12 @@ from outlay.bundles.decide import Bundle
 from outlay.bundles.manifest import BudgetEntry, FeatureNames
 from outlay.bundles.pool import Pool
 from outlay.bundles.read import load_bundle
+from outlay.core.actions import ActionNames, all_named, named
 from outlay.core.errors import BundleError, OutlayError
 from outlay.core.reserves import TOO_LOW, WAY_OUT, too_low, unpriced, unpriced_words
 from outlay.core.schema import Schema
 from outlay.core.wording import four
+from outlay.logs.reading import toml_value
 from outlay.serve.clock import Moment
 from outlay.serve.config import ServeConfig
 from outlay.serve.deciding.decider import POLICY, SAME_ACTION, Decider, EncodedRequest
@@ -186,12 +188,15 @@ def prepare_bundle(
             way_out="Give the episode a shorter name in serve.toml, or the campaign one in its file.",
         )
     none = float(bundle.manifest.none or 0.0)
-    fallback = none if config.fallback is None else config.fallback
+    names = bundle.names
+    fallback = none if config.fallback is None else names.value(config.fallback)
+    if fallback is None:
+        fallback = float("nan")
     pool = Pool(bundle)
     decider = Decider(pool, pool.weights, none, fallback, config.random.share, config.random.salt)
     if fallback != none and decider.index_of(fallback) < 0:
         raise OutlayError(
-            f"is {fallback:g}, which is not one of the actions {bundle.actions.tolist()}.",
+            f"is {named(config.fallback or none)}, which is not one of the actions {every_action(bundle)}.",
             file=config.path,
             where="fallback",
             way_out="Give one of them, or leave it out: then it is none, free of charge.",
@@ -312,45 +317,55 @@ def _amounts(bundle: Bundle, config: ServeConfig, money: Money, none: float) -> 
     Raises:
         OutlayError: if they are not known, or the log of the bundle has shown larger costs.
     """
-    actions, manifest = bundle.actions.tolist(), bundle.manifest
+    actions, manifest, names = bundle.actions.tolist(), bundle.manifest, bundle.campaign.names
     if config.reserve is not None:
-        file, amounts = config.path, _stated(actions, config.reserve, config.path)
+        file, amounts = config.path, _stated(actions, names, config.reserve, config.path)
     elif manifest.reserve is not None:
         file, amounts = bundle.folder, list(manifest.reserve)
-        observed = bundle.campaign.budgets[bundle.campaign.money].reserve is None
+        observed = not bundle.campaign.budgets[bundle.campaign.money].stated
         if observed and (free := unpriced(actions, amounts, none)):
-            raise OutlayError(unpriced_words(free), file=file, way_out=WAY_OUT)
+            raise OutlayError(unpriced_words(map(names.given, free)), file=file, way_out=WAY_OUT)
     else:
         raise OutlayError(
             "does not say how much money to reserve for each action.",
             file=bundle.folder,
             way_out="Export it again from its run, or give a table [reserve] in serve.toml: "
-            + ", ".join(f'"{action:g}" = {action:g}' for action in actions[:3])
+            + ", ".join(f"{toml_value(_key(names, action))} = {action:g}" for action in actions[:3])
             + " …",
         )
     largest = manifest.largest_costs
-    if largest is not None and (low := too_low(actions, amounts, largest, none)) is not None:
+    if largest is not None and (low := too_low(actions, amounts, largest, none, names)) is not None:
         raise OutlayError(low.words, file=file, where="reserve", way_out=TOO_LOW)
     return tuple(map(money.reserve, amounts))
 
 
-def _stated(actions: Sequence[float], stated: Mapping[str, float], file: Path | None) -> list[float]:
+def every_action(bundle: Bundle) -> str:
+    """The actions of a bundle in an error."""
+    return f"[{all_named([bundle.names.given(action) for action in bundle.actions.tolist()], len(bundle.actions))}]"
+
+
+def _key(names: ActionNames, action: float) -> str:
+    given = names.given(action)
+    return given if isinstance(given, str) else f"{given:g}"
+
+
+def _stated(
+    actions: Sequence[float], names: ActionNames, stated: Mapping[str, float], file: Path | None
+) -> list[float]:
     """Return `[K]` the amounts of `[reserve]`. Raises OutlayError if an action has none, or one is not an action."""
     amounts: dict[int, float] = {}
     for text, amount in stated.items():
-        try:
-            near = np.isclose(actions, float(text), rtol=SAME_ACTION, atol=0)
-        except ValueError:
-            near = np.zeros(1, np.bool_)
+        value = names.value(text)
+        near = np.isclose(actions, np.nan if value is None else value, rtol=SAME_ACTION, atol=0)
         if not near.any():
             raise OutlayError(
-                f"is not one of the actions {actions}.",
+                f"is not one of the actions [{all_named([names.given(action) for action in actions], len(actions))}].",
                 file=file,
                 where=f"reserve.{text}",
                 way_out="Fix the key.",
             )
         amounts[int(near.argmax())] = amount
-    absent = [f"{action:g}" for i, action in enumerate(actions) if i not in amounts]
+    absent = [named(names.given(action)) for i, action in enumerate(actions) if i not in amounts]
     if absent:
         raise OutlayError(
             f"has no amount for the action {absent[0]}.",

@@ -14,11 +14,12 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
+from outlay.core.actions import ActionNames
 from outlay.core.campaign import Campaign
 from outlay.core.errors import CampaignError, OutlayError
 from outlay.core.files import new_file
 from outlay.core.reserves import ROUNDING
-from outlay.logs.reading import quoted, toml_value
+from outlay.logs.reading import literal, quoted, toml_value
 from outlay.logs.source import Source
 from outlay.serve.deciding.loaded_bundle import NotedBundle
 from outlay.serve.user_days.campaign_history import money_budget
@@ -60,17 +61,25 @@ def campaign_of(
     for role in ("user", "time", "action", "forced"):
         log[role] = names[role]
     log.pop("where", None)  # it selected rows of another log
+    log.pop("reading", None)  # it is of files of another form
     log.pop("events", None)  # the ledger has credited outcomes to their decisions
     _put(log, "as_of", as_of.isoformat() if log.get("delays") else None)
-    actions = set(bundle.actions) | set(log.get("actions", ()))
-    given = source.run(f"SELECT DISTINCT {quoted(names['action'])} FROM log")
-    log["actions"] = sorted(actions | {float(action) for (action,) in given})
+    _put(log, "once", None if log.get("once") else False)  # users of a log of days may have come once so far
+    called = ActionNames.of_file(content)
+    if called.labels:  # the ledger counts actions: the log has their numbers
+        log["action"] = _called(quoted(names["action"]), called)
+    else:
+        given = source.run(f"SELECT DISTINCT {quoted(names['action'])} FROM log")
+        actions = set(bundle.actions) | set(log.get("actions", ()))
+        log["actions"] = sorted(actions | {float(action) for (action,) in given})
     drew, listed = source.run(
         f"SELECT coalesce(bool_or(NOT {quoted(names['forced'])} AND {quoted(names['propensity'])} < 1), false), "
         f"count({quoted(names['eligible'])}) FROM log"
     )[0]
     _put(log, "propensity", names["propensity"] if drew else None)  # omitted if nothing was random
-    _put(log, "eligible", names["eligible"] if listed else None)
+    eligible = quoted(names["eligible"])
+    eligible = f"[{_called('x', called)} for x in {eligible}]" if called.labels else names["eligible"]
+    _put(log, "eligible", eligible if listed else None)
     log["outcomes"] = [name for role, name in names.items() if role in FOLLOWING or role.startswith(KIND)]
     features = log["features"]
     for part, read in (("categorical", bundle.features.categorical), ("numeric", bundle.features.numeric)):
@@ -81,21 +90,33 @@ def campaign_of(
         del log["segment"]
     if (reserve := money.get("reserve")) is not None and not (
         _is_known(source, reserve)
-        and _is_of_a_row(source, reserve, float(content["campaign"].get("none") or 0.0), names)
+        and _is_of_a_row(source, reserve, called.value(content["campaign"].get("none") or 0.0) or 0.0, names)
     ):
         del money["reserve"]
     unstated = "complete" not in log and "terminal" not in log
     if unstated and content["campaign"].get("discount", 0) > 0 and _has_gaps(source, names):
         # Rows come from requests: on a day without one, nothing was given and there was no reward.
         log["complete"] = True
-        none = float(content["campaign"].get("none") or 0.0)
-        content["campaign"]["none"] = none
-        log["actions"] = sorted({*log["actions"], none})
+        if called.labels:
+            none = content["campaign"].setdefault("none", "none")
+            log["actions"] = [*log["actions"], *([] if none in log["actions"] else [none])]
+        else:
+            none = float(content["campaign"].get("none") or 0.0)
+            content["campaign"]["none"] = none
+            log["actions"] = sorted({*log["actions"], none})
     if summaries:
         # What decisions were made on, unless days without a row count from now on: then all of it is computed anew.
         same = bundle.campaign["log"].get("complete") == log.get("complete")
         log["history"]["recorded"] = same and all(names[FEATURE + name] == name for name in summaries)
     return content
+
+
+def _called(action: str, names: ActionNames) -> str:
+    """SQL of what an action is called, by the SQL of its number; `none` where the server gave nothing."""
+    cases = " ".join(
+        f"when {value!r} then {literal(label)}" for label, value in zip(names.labels, names.values, strict=True)
+    )
+    return f"case {action} {cases} else 'none' end"
 
 
 def campaign_notes(file: Path, bundle: NotedBundle, as_of: datetime.date, *, edited: bool) -> list[str]:
@@ -135,7 +156,7 @@ def check_expressions(content: Mapping[str, Any], layout: LogLayout, source: Sou
     expressions = {"log.reward": log["reward"], "log.terminal": log.get("terminal")}
     expressions |= {f"budget {budget['name']}.cost": budget["cost"] for budget in content["budget"]}
     for key, text in expressions.items():
-        if text is None:
+        if not isinstance(text, str):
             continue
         try:
             source.term(key, text)

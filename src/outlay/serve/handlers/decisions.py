@@ -18,13 +18,14 @@ import logging
 import time
 from collections import Counter, defaultdict
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
 from msgspec.structs import replace
 from numpy.typing import NDArray
 
+from outlay.core.actions import ActionNames, named
 from outlay.serve.clock import Clock
 from outlay.serve.deciding.decider import Decider, EncodedRequest, decode_draw, encode_draw, value_refusal
 from outlay.serve.deciding.features import (
@@ -36,7 +37,7 @@ from outlay.serve.deciding.features import (
     check_past,
     value_text,
 )
-from outlay.serve.deciding.loaded_bundle import LoadedBundle
+from outlay.serve.deciding.loaded_bundle import ARM_BUNDLE, BUNDLE, LoadedBundle, every_action, noted_bundle
 from outlay.serve.experiment import Enrolment, ServedArm, ServedExperiment
 from outlay.serve.handlers.commit import GroupCommit
 from outlay.serve.handlers.messages import (
@@ -110,6 +111,7 @@ class DecisionHandler:
         self._past = LedgerPast(ledger, state.config, clock)
         if (summaries := state.loaded.summaries) is not None:
             self._past.unknown(state.loaded, summaries)  # loads DuckDB before the first request needs it
+        self._called: dict[str, ActionNames] = {}  # of bundles that are not in service
         self._group = GroupCommit(self.answer_group, state.config.ledger_seconds)
 
     async def decide(self, requests: Sequence[DecisionRequest], *, many: bool = True) -> list[DecisionAnswer | Problem]:
@@ -157,7 +159,18 @@ class DecisionHandler:
         campaign = self._state.loaded.campaign
         for (arm, member, reason), count in new.items():
             self._metrics.decided(campaign, arm, member, reason).inc(count)
-        return [_answer(each) for each in recorded]
+        return [_answer(each, self._names(each.bundle)) for each in recorded]
+
+    def _names(self, bundle: str) -> ActionNames:
+        """What the actions of a bundle are called that is or was in service. Raises LedgerError."""
+        if bundle == self._state.loaded.bundle.id:
+            return self._state.loaded.bundle.names
+        if bundle not in self._called:
+            notes = (
+                note for kind in (BUNDLE, ARM_BUNDLE) for note in self._ledger.notes(self._state.loaded.campaign, kind)
+            )
+            self._called |= {note.key: ActionNames.of_file(noted_bundle(note.content).campaign) for note in notes}
+        return self._called[bundle]
 
     async def close(self) -> None:
         """Write waiting requests and accept no more."""
@@ -263,7 +276,7 @@ class DecisionHandler:
                 forced=choice.forced,
                 none_action=none,
                 none_index=loaded.none_index,
-                refused=value_refusal(config.values, choice.action, none),
+                refused=value_refusal(config.values, choice.action, none, loaded.bundle.names),
             )
             for (request, (_, user, _, _), _, _, _, _, cluster), known, choice, decision_id in zip(
                 group, features, choices, ids, strict=True
@@ -323,7 +336,7 @@ class DecisionHandler:
         self._metrics.decided(loaded.campaign, name, None, LEDGER_UNAVAILABLE).inc()
         return DecisionAnswer(
             decision_id=None,
-            action=loaded.decider.none,
+            **_called(loaded.bundle.names, loaded.decider.none),
             action_index=None if loaded.none_index < 0 else loaded.none_index,
             member=None,
             probability=1.0,
@@ -358,9 +371,10 @@ def _encoded(request: DecisionRequest, loaded: LoadedBundle, path: str) -> Encod
     if request.eligible is not None:
         eligible = np.zeros(len(loaded.amounts), np.bool_)
         for i, action in enumerate(request.eligible):
-            index = loaded.decider.index_of(action)
-            if index < 0 and action != loaded.decider.none:
-                words = f"{action:g} is not one of the actions {loaded.bundle.actions.tolist()}."
+            value = loaded.bundle.names.value(action)
+            index = -1 if value is None else loaded.decider.index_of(value)
+            if index < 0 and value != loaded.decider.none:
+                words = f"{named(action)} is not one of the actions {every_action(loaded.bundle)}."
                 raise BadRequestError(422, Problem(error=words, where=f"{path}.eligible[{i}]"))
             if index >= 0:
                 eligible[index] = True
@@ -413,7 +427,13 @@ def _given_past(request: DecisionRequest, loaded: LoadedBundle, summaries: Summa
     return past
 
 
-def _answer(recorded: Recorded) -> DecisionAnswer | Problem:
+def _called(names: ActionNames, action: float) -> dict[str, Any]:
+    """An action in an answer: what it is called, and its amount where it has both."""
+    amount = names.amount(action)
+    return {"action": names.given(action), **({} if amount is None else {"amount": amount})}
+
+
+def _answer(recorded: Recorded, names: ActionNames) -> DecisionAnswer | Problem:
     if recorded.status == "conflict":
         return Problem(
             error=f"the request id {recorded.request_id!r} belongs to another request.",
@@ -422,7 +442,7 @@ def _answer(recorded: Recorded) -> DecisionAnswer | Problem:
         )
     return DecisionAnswer(
         decision_id=recorded.decision_id,
-        action=recorded.action,
+        **_called(names, recorded.action),
         action_index=None if recorded.action_index < 0 else recorded.action_index,
         member=recorded.member,
         probability=recorded.probability,

@@ -54,8 +54,8 @@ class DecisionRequest(_Strict, frozen=True):
     ]
     time: Annotated[RequestTime, Meta(description="By your clock; recorded only. The server's clock decides.")] = None
     eligible: Annotated[
-        Annotated[list[float], Meta(max_length=1_000)] | None,
-        Meta(description="Values of the actions that are allowed; null allows all."),
+        Annotated[list[float | str], Meta(max_length=1_000)] | None,
+        Meta(description="The actions that are allowed, by their names or amounts; null allows all."),
     ] = None
     past: Annotated[
         Annotated[list[dict[str, PastValue]], Meta(max_length=PAST_DAYS)] | None,
@@ -88,7 +88,8 @@ class DecisionAnswer(Struct, frozen=True, kw_only=True):
 
     Attributes:
         decision_id: identifies the decision in outcomes; null in a 503, if this attempt was not recorded.
-        action: the value given.
+        action: the action, by its name in the log, or the amount where it has none.
+        amount: how much it gives; only where actions have both names and amounts.
         action_index: its position in the bundle's actions; null if it is none of them.
         member: position of the member that decided; null if none did.
         probability: of this action, over the draw of the member or of the random slice.
@@ -100,7 +101,7 @@ class DecisionAnswer(Struct, frozen=True, kw_only=True):
     """
 
     decision_id: str | None
-    action: float
+    action: float | str
     action_index: int | None
     member: int | None
     probability: float
@@ -109,6 +110,7 @@ class DecisionAnswer(Struct, frozen=True, kw_only=True):
     arm: str
     state: DecisionState
     expires_at: Annotated[datetime.datetime, Meta(tz=True, description="RFC 3339, in UTC.")] | None
+    amount: float | UnsetType = UNSET
 
 
 class OutcomeRequest(_Strict, frozen=True):

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from outlay.core.actions import ActionNames
 from outlay.core.campaign import Campaign
 from outlay.core.history import History
 from outlay.serve.config import MONEY_KINDS, ServeConfig
@@ -73,7 +74,7 @@ def campaign_outcome_kinds(campaign: Mapping[str, Any]) -> list[str]:
     wanted = [log["reward"], log.get("terminal"), *(each["cost"] for each in budgets if each is not money)]
     with closing(duckdb.connect()) as connection:
         taken = {name.casefold() for text in known if text for name in (text, *expression_columns(connection, text))}
-        found = [name for text in wanted if text for name in expression_columns(connection, text)]
+        found = [name for text in wanted if isinstance(text, str) for name in expression_columns(connection, text)]
     return [name for name in _unique(found) if name.casefold() not in taken]
 
 
@@ -204,15 +205,17 @@ class CampaignHistory:
         campaign = Campaign.parse({**content, "log": {**content["log"], "source": "unknown"}}, Path(bundle))
         history = History.of(campaign)
         assert history is not None
-        return history, {"reward": campaign.log.reward} | {each.name: each.cost for each in campaign.budgets}
+        return history, {"reward": campaign.log.reward} | {each.name: str(each.cost) for each in campaign.budgets}
 
     def _find(self, bundle: str, number: int) -> PossibleActions:
         noted, settings = self._bundles.get(bundle), self._settings[number]
         if noted is None:
             raise LedgerError(f"has decisions of bundle {bundle}, but no record of the bundle.")
-        none, reserve = noted.none or 0.0, noted.reserve
+        none, reserve, names = noted.none or 0.0, noted.reserve, ActionNames.of_file(noted.campaign)
         if settings.reserve is not None:
-            known = {float(text): amount for text, amount in settings.reserve.items()}
+            known = {
+                value: amount for text, amount in settings.reserve.items() if (value := names.value(text)) is not None
+            }
             reserve = tuple(known[min(known, key=lambda value: abs(value - action))] for action in noted.actions)
         assert reserve is not None  # no server begins without
         return PossibleActions(
@@ -222,5 +225,5 @@ class CampaignHistory:
                 None if action == none else self.money.reserve(amount)
                 for action, amount in zip(noted.actions, reserve, strict=True)
             ),
-            may=tuple(value_refusal(settings.values, action, none) is None for action in noted.actions),
+            may=tuple(value_refusal(settings.values, action, none, names) is None for action in noted.actions),
         )

@@ -25,6 +25,7 @@ from typing import Any, NamedTuple
 import duckdb
 import pyarrow as pa
 
+from outlay.core.actions import ActionNames
 from outlay.logs.source import lock
 from outlay.serve.clock import Clock, date_of
 from outlay.serve.config import ServeConfig
@@ -134,11 +135,23 @@ class DayValues:
 def _expressions(campaign: Mapping[str, Any], columns: Sequence[str]) -> list[str]:
     """Return the SQL of each column of a history over the exported log."""
     texts = {"action": campaign["log"]["action"], "reward": campaign["log"]["reward"]}
-    texts |= {budget["name"]: budget["cost"] for budget in campaign["budget"]} | {money_budget(campaign)["name"]: _PAID}
+    texts |= {each["name"]: _cost(each) for each in campaign["budget"]} | {money_budget(campaign)["name"]: _PAID}
     return [_ACTION if column == "action" else texts.get(column, column) for column in columns]
 
 
 _ACTION, _PAID = "\0action", "\0paid"  # whatever the columns of the log are called
+
+
+def _cost(budget: Mapping[str, Any]) -> str:
+    """Return the SQL of a budget's cost, or the name of its table of what actions cost."""
+    cost = budget["cost"]
+    return cost if isinstance(cost, str) else f"\0cost of {budget['name']}".casefold()
+
+
+def _priced(cost: Mapping[str, float], names: ActionNames) -> Getter:
+    """Return how to read what a day's action costs by such a table."""
+    prices = {names.value(label): float(price) for label, price in cost.items()}
+    return lambda day: prices.get(day.row.action, 0.0)
 
 
 def _getters(campaign: Mapping[str, Any], numeric: Sequence[str], config: ServeConfig, minor: int) -> dict[str, Getter]:
@@ -153,6 +166,8 @@ def _getters(campaign: Mapping[str, Any], numeric: Sequence[str], config: ServeC
         return day.paid / minor
 
     found: dict[str, Getter] = {_ACTION: lambda day: day.row.action, _PAID: paid}
+    names = ActionNames.of_file(campaign)
+    found |= {_cost(b): _priced(b["cost"], names) for b in campaign["budget"] if not isinstance(b["cost"], str)}
     for role, name in layout.names.items():
         getter = _getter(role, numeric)
         if getter is not None:

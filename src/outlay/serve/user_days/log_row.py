@@ -88,7 +88,7 @@ class LogLayout:
         """
         layout = cls({}, {}).with_features(features)
         for role, other in (("user", "user"), ("time", "day"), ("action", "action")):
-            text = str(log[role])
+            text = str(log.get(role) or other)
             layout = layout._with(role, text if NAME.fullmatch(text) else other)
         return layout.with_decisions()
 
