@@ -22,7 +22,8 @@ SHORT_WORDS = (
     "the state does not say enough: given state and action, reward on the day before still predicts reward "
     "(correlation +0.051 ± 0.010)"
 )
-HARDLY = "9.1% of the policy's paths meet states in which these users were hardly ever given what it gives"
+HARDLY = "on 9.1% of its paths the policy gives what users in that state hardly ever got in the log"
+TOO_LITTLE = ", so the log says too little of them; at most 1.0% may be so"
 
 READS: dict[ReasonKind, tuple[Mapping[str, Any], str]] = {
     K.UNSUPPORTED: ({"found": FEW}, FEW_WORDS),
@@ -70,7 +71,7 @@ READS: dict[ReasonKind, tuple[Mapping[str, Any], str]] = {
         "of the ledger holds it",
     ),
     K.REPRODUCED: ({}, "the estimator gives the old policy's observed totals back"),
-    K.NO_TOTAL: ({}, "not checked: no total was both observed and fitted"),
+    K.NO_TOTAL: ({}, "not checked: no user has as many days in the log as an estimated total counts"),
     K.NOT_TESTED: ({}, "not tested: too few users, or clusters of them, have two days with a choice"),
     K.ONE_ROW: ({}, "nothing to test: each user has one row, so there are no days before it"),
     K.NOT_ALL_GIVEN: (
@@ -118,10 +119,10 @@ READS: dict[ReasonKind, tuple[Mapping[str, Any], str]] = {
         "the policy's paths go on where these users were never given what it gives in a row that can be used",
     ),
     K.NEVER_GIVEN_AFTER: ({"days": 2}, "after 2 days none of these users was given what the policy gives"),
-    K.HARDLY_GIVEN: ({"share": 0.0909, "most": 0.01}, f"{HARDLY}; at most 1.0% may"),
+    K.HARDLY_GIVEN: ({"share": 0.0909, "most": 0.01}, f"{HARDLY}{TOO_LITTLE}"),
     K.HARDLY_GIVEN_MOST: (
         {"share": 0.0909, "action": 3.0, "most": 0.01},
-        f"{HARDLY} (most often 3); at most 1.0% may",
+        f"{HARDLY} (most often 3){TOO_LITTLE}",
     ),
     K.HARDLY_ANY: ({"needed": 10.0}, "it rests on the weights of fewer than 10 effective users"),
     K.UNLIKE: (

@@ -136,7 +136,7 @@ WORDS = {
     ReasonKind.HELD: "{budget} is estimated at {value:.4g} ({low:.4g} to {high:.4g}) where {limit:.12g} is allowed, "
     "with no room kept as proof: the cap of the ledger holds it",
     ReasonKind.REPRODUCED: "the estimator gives the old policy's observed totals back",
-    ReasonKind.NO_TOTAL: "not checked: no total was both observed and fitted",
+    ReasonKind.NO_TOTAL: "not checked: no user has as many days in the log as an estimated total counts",
     ReasonKind.NOT_TESTED: "not tested: too few users, or clusters of them, have two days with a choice",
     ReasonKind.ONE_ROW: "nothing to test: each user has one row, so there are no days before it",
     ReasonKind.NOT_ALL_GIVEN: "not tested: in some states the old policy never gave some of the actions that are "
@@ -168,10 +168,10 @@ WORDS = {
     ReasonKind.NEVER_GIVEN_ON: "the policy's paths go on where these users were never given what it gives in a row "
     "that can be used",
     ReasonKind.NEVER_GIVEN_AFTER: "after {days} days none of these users was given what the policy gives",
-    ReasonKind.HARDLY_GIVEN: "{share:.1%} of the policy's paths meet states in which these users were hardly ever "
-    "given what it gives; at most {most:.1%} may",
-    ReasonKind.HARDLY_GIVEN_MOST: "{share:.1%} of the policy's paths meet states in which these users were hardly ever "
-    "given what it gives (most often {action}); at most {most:.1%} may",
+    ReasonKind.HARDLY_GIVEN: "on {share:.1%} of its paths the policy gives what users in that state hardly ever got in "
+    "the log, so the log says too little of them; at most {most:.1%} may be so",
+    ReasonKind.HARDLY_GIVEN_MOST: "on {share:.1%} of its paths the policy gives what users in that state hardly ever "
+    "got in the log (most often {action}), so the log says too little of them; at most {most:.1%} may be so",
     ReasonKind.HARDLY_ANY: "it rests on the weights of fewer than {needed:.0f} effective users",
     ReasonKind.UNLIKE: "{share:.0%} of the users joined so late that the log ends before these days, and their "
     "features are unlike those of all users whose days it shows (at most {most:.0%} may be): take fewer days, or a "
