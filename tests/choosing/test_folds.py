@@ -206,6 +206,12 @@ def test_every_estimator_is_pooled_from_what_the_folds_say_where_states_are_not_
         for view, one in zip(folds, both, strict=True):
             np.testing.assert_allclose(found.influence[view.users_of(CERTIFY)], one.influence, rtol=1e-6)
     assert at.behaviour_check is not None
+    some = np.arange(1, len(at.panel), 3)  # as where only rows with a choice are asked for
+    chances = at.action_probability(some)
+    for view in folds:
+        here = np.isin(at.panel.rows[some], view.rows_of(CERTIFY))
+        wanted = Behaviour.fit(view).probability(at.panel.rows[some[here]])
+        np.testing.assert_array_equal(chances[here], wanted)
     told = _members(at, whole, propensity)
     assert [each.policy.name for each in told] == ["fold 1", "fold 2"]
     assert told[0].fitted.value == pytest.approx(single["fqe"][0].value)

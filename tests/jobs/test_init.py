@@ -217,6 +217,22 @@ def test_a_counter_of_days_is_of_the_past_and_what_it_counts_is_what_happens(tmp
     assert set(log.features.names) == {"level", x}
 
 
+def test_rows_without_an_action_were_given_nothing(tmp_path: Path) -> None:
+    """A control group is often an empty cell: to leave its rows out would leave nothing to compare with."""
+    arms = ["Mens E-Mail", "", "Womens E-Mail"]
+    rows = [(i, 1 + i % 7, arms[i % 3], int(i % 5 == 0)) for i in range(60)]
+    campaign = accepted(tmp_path, csv("customer,recency,campaign,visit", rows))
+    assert (campaign.log.action, campaign.meta.none) == ("coalesce(campaign, 'none')", "none")
+    assert campaign.budgets[0].limit == pytest.approx(2 / 3, rel=1e-3)
+    report = check(tmp_path / "campaign.toml")
+    assert report.rows == 60
+    rows = [(i, 1 + i % 7, ["5", "", "10"][i % 3], int(i % 5 == 0)) for i in range(60)]
+    (tmp_path / "amounts").mkdir()
+    assert (
+        accepted(tmp_path / "amounts", csv("customer,recency,coupon,visit", rows)).log.action == "coalesce(coupon, 0)"
+    )
+
+
 @pytest.mark.parametrize("name", ["retention_1", "c7"])
 def test_what_happens_tomorrow_is_neither_action_nor_feature(tmp_path: Path, name: str) -> None:
     rows = [(user, day, level, later, amount, came) for user, day, level, amount, came, later, _ in DAYS]

@@ -163,11 +163,13 @@ class Rotation(Measure):
 
     def action_probability(self, rows: NDArray[np.intp]) -> Array:
         """As in `Measure`: in each fold by a model of the other folds."""
-        return replace(self._behaviours, fold=self._fold_of_row[rows]).probability(self.panel.rows[rows])
+        return self._behaviours.probability(self.panel.rows[rows])
 
     @property
     def _behaviours(self) -> _CrossFitted:
-        return _CrossFitted(tuple(at.behaviour for at in self.parts), self._fold_of_row)
+        fold = np.zeros(len(self.data), np.uint8)
+        fold[self.panel.rows] = self._fold_of_row
+        return _CrossFitted(tuple(at.behaviour for at in self.parts), fold)
 
     @property
     def counted(self) -> bool:
@@ -244,7 +246,7 @@ class Rotation(Measure):
 
 @dataclass(frozen=True)
 class _CrossFitted:
-    """Models of the old policy, each for the rows of its fold."""
+    """Models of the old policy, each for the rows of its fold: `fold` is of every row of the log."""
 
     models: tuple[Behaviour, ...]
     fold: NDArray[np.uint8]

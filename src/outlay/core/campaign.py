@@ -210,6 +210,10 @@ class LogSection(Section):
         self._amounts()
         if not self.features.names:
             raise impossible("features lists no column; give at least one under categorical or numeric")
+        if self.action in self.features.names:
+            raise impossible(
+                f"features lists {self.action!r}, which is the action: it is not known before the decision"
+            )
         twice = {name for name in self.features.names if self.features.names.count(name) > 1}
         if twice:
             raise impossible(f"features lists {sorted(twice)} twice")
@@ -295,8 +299,8 @@ class Budget(Section):
         if not isinstance(value, str | dict):
             raise impossible(f"is {value!r}; expected: a text (a column or SQL), or a table of what each action costs")
         for label, price in value.items() if isinstance(value, dict) else ():
-            if isinstance(price, bool) or not isinstance(price, int | float) or not math.isfinite(price):
-                raise impossible(f"of {label!r} is {price!r}; expected: a number, as 0.5")
+            if isinstance(price, bool) or not isinstance(price, int | float) or not 0 <= price < math.inf:
+                raise impossible(f"of {label!r} is {price!r}; expected: a number of at least 0, as 0.5")
         return value
 
     @model_validator(mode="after")

@@ -25,7 +25,7 @@ from outlay.logs.findings import Finding
 from outlay.logs.formats import Recognised
 from outlay.logs.guess import Guess, GuessedRoles, NoActionError, SumsError, guess_features, guess_roles
 from outlay.logs.quality import inspect
-from outlay.logs.reading import plain, quoted, setting, toml_value
+from outlay.logs.reading import literal, plain, quoted, setting, toml_value
 from outlay.logs.roles import link, open_log
 from outlay.logs.source import Copying, Source, open_recognised
 from outlay.logs.values import means_nothing
@@ -53,6 +53,7 @@ NOT_FOR = (
     "outlay decides what each user gets, so it needs a row per user, or per user and day, with what that user was "
     "given. For totals of weeks, channels or regions use a media mix model or a test of whole regions."
 )
+ENDS = "each user has one row, so every row is the last."
 PER_DAY = (
     "discount = 0.8            # per unit of time; 0: only the same day counts",
     "horizon_days = 7",
@@ -216,12 +217,19 @@ def _draft(
         guess = roles.found[role]
         fixed[role] = ask(Question(role, ASKED[role], guess.column or guess.text, guess.others, names, looked))
     categorical, numeric, left_out = features
-    spent, _ = _mean_and_least(source, roles.found["cost"].text)
-    action = roles.found["action"]
+    action, cost = roles.found["action"], roles.found["cost"]
+    spent, _ = _mean_and_least(
+        source,
+        f"case when {plain(action.column or '')} is null then 0 else ({cost.text}) end" if action.labels else cost.text,
+    )
     lowest = None if action.labels else _mean_and_least(source, action.text)[1]
     draft = Draft(
         path, query, rows, roles.found, categorical, numeric, left_out, spent, lowest, one_step=not roles.repeats
     )
+    if draft.one_step and "terminal" in draft.roles:
+        end = draft.roles["terminal"]
+        found = {role: guess for role, guess in draft.roles.items() if role != "terminal"}
+        draft = replace(draft, roles=found, dropped={"terminal": f"{_comment(end.text)} is not used: {ENDS}"})
     return replace(draft, outcomes=tuple(roles.later)), looked
 
 
@@ -379,11 +387,28 @@ class Draft:
             numbered = f"row_number() over (partition by {self.roles['user'].text})"
             time = Guess(numbered, "CHECK: no column looks like a day, so a user's rows count in the order of the log")
             return replace(self, roles=self.roles | {"time": time})
+        if finding.key == "log.action" and (filled := self._filled()) is not None:
+            return filled
         for role, key in NEEDED.items():
             column = self.roles[role].column
             if finding.key == key and column is not None and column not in self.kept:
                 return replace(self, kept=(*self.kept, column))
         return None
+
+    def _filled(self) -> Draft | None:
+        """The draft in which a row without an action was given nothing; None if it is so already."""
+        action, cost = self.roles["action"], self.roles["cost"]
+        if action.column is None or action.text != plain(action.column):
+            return None
+        nothing = literal(action.nothing or "none") if action.labels else "0"
+        text = f"coalesce({action.text}, {nothing})"
+        labels = action.labels if action.nothing or not action.labels else (*action.labels, "none")
+        why = f"CHECK: rows without a value are taken as {nothing}: nothing was given. {action.why}"
+        filled = replace(action, text=text, labels=labels, why=why, sure=False)
+        roles = self.roles | {"action": filled}
+        if cost.text == action.text:
+            roles["cost"] = replace(cost, text=text)
+        return replace(self, roles=roles, lowest=None if self.lowest is None else min(self.lowest, 0.0))
 
     def noted(self, looked: Sequence[Reasoned]) -> tuple[Reasoned, ...]:
         """What was found of the columns, with what `check` had against them."""
@@ -391,6 +416,10 @@ class Draft:
         for each in looked:
             if each.role == "feature" and each.column in self.left_out:
                 found.append(replace(each, role="left out", why=self.left_out[each.column]))
+            elif each.role == "action" and not self.roles["action"].sure and each.sure:
+                found.append(replace(each, why=self.roles["action"].why.replace("CHECK: ", ""), sure=False))
+            elif each.column in self.kept:
+                found.append(replace(each, why=f"rows without a value are left out; {each.why}", sure=False))
             elif each.role in self.dropped and each.role not in self.roles:
                 found.append(replace(each, role="left out", why=self.dropped[each.role]))
             else:

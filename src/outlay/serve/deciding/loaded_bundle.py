@@ -253,6 +253,28 @@ def check_held(loaded: LoadedBundle, caps: Caps) -> None:
         )
 
 
+def _check_names(loaded: LoadedBundle, earlier: NotedBundle) -> None:
+    """Raise OutlayError if an action of an earlier bundle has another name now: the ledger holds their numbers."""
+    before, now = ActionNames.of_file(earlier.campaign), loaded.bundle.names
+    shared = set(before.values) & set(now.values)
+    changed = [
+        (before.given(value), now.given(value)) for value in sorted(shared) if before.given(value) != now.given(value)
+    ]
+    changed += [
+        (label, label) for label in before.labels if label in now.labels and before.value(label) != now.value(label)
+    ]
+    if changed or bool(before.labels) != bool(now.labels):
+        was, became = changed[0] if changed else (every_action(loaded.bundle), "other kinds of actions")
+        told = f"{named(was)} stands where {named(became)} does" if changed else "one has names, and the other amounts"
+        raise OutlayError(
+            f"names other actions than the bundle {earlier.id}, which the ledger of this campaign knows: {told}.",
+            file=loaded.path,
+            where="log.actions",
+            way_out="List the actions in the same order, new ones last, and train again; or give the campaign another "
+            "name (campaign.name).",
+        )
+
+
 def mixture_words(loaded: LoadedBundle, *, capped: bool) -> str:
     """Say which of a bundle's two mixtures is served; empty if it has one."""
     if loaded.capped is loaded.decider:
@@ -291,6 +313,8 @@ def register_bundle(ledger: Ledger, loaded: LoadedBundle, config: ServeConfig, n
             way_out="Give --cap, total in [caps], or POST /v1/admin/caps.",
         )
     check_held(loaded, caps)
+    for note in ledger.notes(loaded.campaign, BUNDLE):
+        _check_names(loaded, noted_bundle(note.content))
     ledger.note(loaded.campaign, bundle_note(loaded, BUNDLE, now))
     settings = config.model_dump_json()
     if not written or written[-1].content != settings:

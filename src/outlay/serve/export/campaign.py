@@ -68,6 +68,11 @@ def campaign_of(
     called = ActionNames.of_file(content)
     if called.labels:  # the ledger counts actions: the log has their numbers
         log["action"] = _called(quoted(names["action"]), called)
+        log.pop("bins", None)
+        if "none" not in called.labels and source.run(
+            f"SELECT 1 FROM log WHERE {quoted(names['action'])} NOT IN ({', '.join(map(repr, called.values))}) LIMIT 1"
+        ):
+            _list_none(content)
     else:
         given = source.run(f"SELECT DISTINCT {quoted(names['action'])} FROM log")
         actions = set(bundle.actions) | set(log.get("actions", ()))
@@ -98,8 +103,11 @@ def campaign_of(
         # Rows come from requests: on a day without one, nothing was given and there was no reward.
         log["complete"] = True
         if called.labels:
-            none = content["campaign"].setdefault("none", "none")
-            log["actions"] = [*log["actions"], *([] if none in log["actions"] else [none])]
+            value = called.value(content["campaign"].get("none", "none"))
+            if value is None or called.given(value) not in log["actions"]:
+                _list_none(content)
+            else:
+                content["campaign"]["none"] = called.given(value)
         else:
             none = float(content["campaign"].get("none") or 0.0)
             content["campaign"]["none"] = none
@@ -109,6 +117,16 @@ def campaign_of(
         same = bundle.campaign["log"].get("complete") == log.get("complete")
         log["history"]["recorded"] = same and all(names[FEATURE + name] == name for name in summaries)
     return content
+
+
+def _list_none(content: dict[str, Any]) -> None:
+    """List that nothing was given among named actions, as what was refused, and days without a row, are called."""
+    log = content["log"]
+    content["campaign"]["none"] = "none"
+    if "none" not in log["actions"]:
+        log["actions"] = [*log["actions"], "none"]
+        if "amounts" in log:
+            log["amounts"] = [*log["amounts"], 0.0]
 
 
 def _called(action: str, names: ActionNames) -> str:
@@ -214,7 +232,7 @@ def _put(section: dict[str, Any], key: str, value: Any) -> None:
 
 def _is_known(source: Source, text: str) -> bool:
     try:
-        source.term("", text)
+        source.run(f"SELECT count({source.term('', text).sql}) FROM log")
     except OutlayError:
         return False
     return True
