@@ -206,7 +206,7 @@ def test_every_estimator_is_pooled_from_what_the_folds_say_where_states_are_not_
         for view, one in zip(folds, both, strict=True):
             np.testing.assert_allclose(found.influence[view.users_of(CERTIFY)], one.influence, rtol=1e-6)
     assert at.behaviour_check is not None
-    some = np.arange(1, len(at.panel), 3)  # as where only rows with a choice are asked for
+    some = np.arange(1, len(at.panel), 3)  # some of the rows alone, as in rows with a choice
     chances = at.action_probability(some)
     for view in folds:
         here = np.isin(at.panel.rows[some], view.rows_of(CERTIFY))

@@ -11,7 +11,7 @@ import pytest
 from outlay.core.campaign import Campaign
 from outlay.core.errors import LogError
 from outlay.jobs.check import check
-from outlay.jobs.init import Guided, Question, guide
+from outlay.jobs.init import Guided, OpenQuestion, guide
 from public_shapes import SHAPES, SUMS, Columns, Shape
 
 DATA = Path(__file__).parents[3] / "shared" / "data"
@@ -66,9 +66,9 @@ def test_a_log_of_sums_is_told_what_this_is_not_for(tmp_path: Path, name: str) -
 
 def test_what_is_not_sure_is_asked_and_the_rest_follows_from_the_answer(tmp_path: Path) -> None:
     log = written(SHAPES["complete_journey"](np.random.default_rng(0)).columns, tmp_path)
-    asked: list[Question] = []
+    asked: list[OpenQuestion] = []
 
-    def ask(question: Question) -> str:
+    def ask(question: OpenQuestion) -> str:
         asked.append(question)
         return {"action": "campaign_type", "reward": "redemptions"}.get(question.role, question.guess)
 

@@ -20,7 +20,7 @@ import pytest
 from outlay.core.campaign import Campaign
 from outlay.core.errors import LogError, OutlayError
 from outlay.jobs.check import check
-from outlay.jobs.init import Question, guide
+from outlay.jobs.init import OpenQuestion, guide
 
 HEADS = ["kunde", "datum", "rabatt", "besucht", "umsatz", "stadt"]
 
@@ -199,7 +199,7 @@ def test_a_list_of_files_is_one_log(tmp_path: Path) -> None:
 def test_an_order_of_day_and_month_that_the_rows_leave_open_is_asked(tmp_path: Path, answer: str, days: int) -> None:
     (tmp_path / "a.csv").write_text(as_text(str, ",", "%d/%m/%Y"))
 
-    def ask(question: Question) -> str:
+    def ask(question: OpenQuestion) -> str:
         return answer if question.role == "dates" else question.guess
 
     guide(tmp_path / "a.csv", tmp_path / "campaign.toml", ask=ask)

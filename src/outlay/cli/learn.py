@@ -36,7 +36,7 @@ from outlay.training import METHODS, ORACLES
 if TYPE_CHECKING:
     from outlay.choosing.run import Run
     from outlay.jobs.check import CheckReport
-    from outlay.jobs.init import Question, Reasoned
+    from outlay.jobs.init import OpenQuestion, Reasoned
     from outlay.logs.effects import Effect
     from outlay.logs.findings import Finding
 
@@ -147,7 +147,7 @@ class _Asking:
     def __init__(self) -> None:
         self.shown = False
 
-    def __call__(self, question: Question) -> str:
+    def __call__(self, question: OpenQuestion) -> str:
         """The answer: a number of the list, or a column's name."""
         if question.looked and not self.shown:
             _show_columns(question.looked)
@@ -155,7 +155,7 @@ class _Asking:
         return _ask(question)
 
 
-def _ask(question: Question) -> str:
+def _ask(question: OpenQuestion) -> str:
     """The answer of the person at the terminal."""
     choices = [question.guess, *(name for name in question.others if name != question.guess)][:9]
     say(f"{question.meaning}?", *(f"  {i}  {n}" for i, n in enumerate(choices, 1)))

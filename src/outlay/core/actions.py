@@ -60,7 +60,7 @@ class ActionNames:
         return given | ({"amount": list(map(float, values))} if self.labels and self.amounts else {})
 
     def degree(self, wanted: int) -> int:
-        """Of a polynomial in the amount given; 0, each action on its own, where actions have no amounts."""
+        """The degree of a polynomial in the amount: `wanted`; 0, for each action on its own, where there are none."""
         return wanted if self.amounts else 0
 
     def given(self, value: float) -> Given:

@@ -209,13 +209,14 @@ class _Apart:
             ratio: `[r]` ρ.
             fitted: `[r, T, end − first]` what the regression gives them.
         """
-        user = panel.user[rows]
-        for some, t in (slice(None, -1), day), (slice(-1, None), day + 1):
-            if not fit.first <= t < fit.end:
-                continue
-            covered = self.users & panel.covers(t + 1)
-            share = (covered[user] / covered.sum())[:, None]
-            own, moved = share * fitted[:, some, t - fit.first], fit.mass(every, share, ratio)
+        user, both = panel.user[rows], ((slice(None, -1), day), (slice(-1, None), day + 1))
+        told = [(some, t, self.users & panel.covers(t + 1)) for some, t in both if fit.first <= t < fit.end]
+        if not told:
+            return
+        shares = np.column_stack([covered[user] / covered.sum() for _, _, covered in told])
+        masses = fit.mass(every, shares, ratio)
+        for i, (some, t, covered) in enumerate(told):
+            own, moved = shares[:, i : i + 1] * fitted[:, some, t - fit.first], masses[:, i : i + 1]
             residual, influence = fit.residual[:, some, t - fit.first], self.influence[:, some, t]
             self.value[some, t] = value = own.sum(axis=0) + (moved * residual).sum(axis=0)
             influence[user] += own

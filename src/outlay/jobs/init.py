@@ -81,7 +81,7 @@ class Reasoned:
 
 
 @dataclass(frozen=True)
-class Question:
+class OpenQuestion:
     """What the guide is unsure of.
 
     Attributes:
@@ -101,7 +101,7 @@ class Question:
     looked: tuple[Reasoned, ...]
 
 
-Ask = Callable[[Question], str]  # gives the name of a column
+Ask = Callable[[OpenQuestion], str]  # gives the name of a column
 
 
 @dataclass(frozen=True)
@@ -187,7 +187,7 @@ def _settle(ask: Ask, found: tuple[str, str, str]) -> str:
     """The format of dates that the person means."""
     column, likelier, other = found
     meaning = f"Column {column}: how are its dates written"
-    return ask(Question("dates", meaning, likelier, (other,), (likelier, other), ()))
+    return ask(OpenQuestion("dates", meaning, likelier, (other,), (likelier, other), ()))
 
 
 def _draft(
@@ -207,7 +207,9 @@ def _draft(
         except LookupError as error:
             if ask is None or not isinstance(error, NoActionError) or "action" in fixed or not error.near:
                 raise _refused(source, error) from None
-            fixed["action"] = ask(Question("action", f"{ASKED['action']}", error.near[0], error.near[1:], names, ()))
+            fixed["action"] = ask(
+                OpenQuestion("action", f"{ASKED['action']}", error.near[0], error.near[1:], names, ())
+            )
             continue
         features = guess_features(rows, columns, roles)
         looked = _looked(columns, roles, features)
@@ -215,7 +217,7 @@ def _draft(
         if ask is None or role is None:
             break
         guess = roles.found[role]
-        fixed[role] = ask(Question(role, ASKED[role], guess.column or guess.text, guess.others, names, looked))
+        fixed[role] = ask(OpenQuestion(role, ASKED[role], guess.column or guess.text, guess.others, names, looked))
     categorical, numeric, left_out = features
     action, cost = roles.found["action"], roles.found["cost"]
     spent, _ = _mean_and_least(

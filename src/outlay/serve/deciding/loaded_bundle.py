@@ -24,7 +24,7 @@ from outlay.bundles.decide import Bundle
 from outlay.bundles.manifest import BudgetEntry, FeatureNames
 from outlay.bundles.pool import Pool
 from outlay.bundles.read import load_bundle
-from outlay.core.actions import ActionNames, all_named, named
+from outlay.core.actions import ActionNames, Given, all_named, named
 from outlay.core.errors import BundleError, OutlayError
 from outlay.core.reserves import TOO_LOW, WAY_OUT, too_low, unpriced, unpriced_words
 from outlay.core.schema import Schema
@@ -256,18 +256,19 @@ def check_held(loaded: LoadedBundle, caps: Caps) -> None:
 def _check_names(loaded: LoadedBundle, earlier: NotedBundle) -> None:
     """Raise OutlayError if an action of an earlier bundle has another name now: the ledger holds their numbers."""
     before, now = ActionNames.of_file(earlier.campaign), loaded.bundle.names
-    shared = set(before.values) & set(now.values)
-    changed = [
-        (before.given(value), now.given(value)) for value in sorted(shared) if before.given(value) != now.given(value)
+    changed: list[Given] = [
+        each for each in before.labels if each in now.labels and before.value(each) != now.value(each)
     ]
     changed += [
-        (label, label) for label in before.labels if label in now.labels and before.value(label) != now.value(label)
+        before.given(value)
+        for value in before.values
+        if value in now.values and now.given(value) != before.given(value)
     ]
     if changed or bool(before.labels) != bool(now.labels):
-        was, became = changed[0] if changed else (every_action(loaded.bundle), "other kinds of actions")
-        told = f"{named(was)} stands where {named(became)} does" if changed else "one has names, and the other amounts"
+        told = f"{all_named(list(dict.fromkeys(changed)))} would be read as other actions"
         raise OutlayError(
-            f"names other actions than the bundle {earlier.id}, which the ledger of this campaign knows: {told}.",
+            f"names other actions than the bundle {earlier.id}, which the ledger of this campaign knows: "
+            f"{told if changed else 'one has names, and the other amounts'}.",
             file=loaded.path,
             where="log.actions",
             way_out="List the actions in the same order, new ones last, and train again; or give the campaign another "
