@@ -686,11 +686,13 @@ def test_notes_come_by_time_and_then_by_key(ledger: Ledger) -> None:
 
 
 def test_caps_and_pauses_leave_a_trail(ledger: Ledger) -> None:
-    ledger.set_caps("coupons", Caps(total=500, arms={"random": 50}))
+    set_one_after_another = [Caps(total=500 + i, arms={"random": 50}) for i in range(10)]  # several a millisecond
+    for caps in set_one_after_another:
+        ledger.set_caps("coupons", caps)
     ledger.pause("coupons")
     ledger.resume("coupons")
-    caps = [msgspec.json.decode(note.content, type=Caps) for note in ledger.notes("coupons", "caps")]
-    assert caps == [Caps(total=1000), Caps(total=500, arms={"random": 50})]
+    trail = [msgspec.json.decode(note.content, type=Caps) for note in ledger.notes("coupons", "caps")]
+    assert trail == [Caps(total=1000), *set_one_after_another]
     pauses = ledger.notes("coupons", "pause")
     assert sorted(note.content for note in pauses) == ["false", "true"]
     assert all(note.key.startswith(f"{note.ts:012x}") for note in pauses)

@@ -188,9 +188,14 @@ def _by_time(row: tuple[Any, ...]) -> tuple[int, str]:
 
 
 def _leave(tx: Transaction, campaign: str, kind: str, content: str) -> None:
-    """Leave a note of a change, and one with the same key that says whose it is."""
-    now = tx.clock.now()
-    note = Note(kind=kind, key=new_decision_id(now), ts=now, content=content)
+    """Leave a note of a change, and one with the same key that says whose it is.
+
+    Two changes within a millisecond would have notes in the order of chance: a later one gets a later time.
+    """
+    sql = "select coalesce(max(ts), -1) from note where campaign = ? and kind = ?"
+    [(last,)] = tx.read(sql, campaign, kind)
+    ts = max(tx.clock.now(), last + 1)
+    note = Note(kind=kind, key=new_decision_id(ts), ts=ts, content=content)
     actor = ActorNote(change=kind, actor=current_actor())
     add_note(tx, campaign, note)
     add_note(tx, campaign, replace(note, kind=ACTOR, content=msgspec.json.encode(actor).decode()))
