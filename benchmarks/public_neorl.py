@@ -179,6 +179,7 @@ def main() -> None:
     parser.add_argument("--cost", nargs="+", type=float, default=[291.0, 133.0, 52.0, 23.0], metavar="30-DAY-COST")
     parser.add_argument("--discount", type=float, default=0.9)
     parser.add_argument("--past", type=int, default=28, help="days of [log.history]; 0: none")
+    parser.add_argument("--hold", choices=("certified", "serving"), help="what keeps the limit; default: a certificate")
     parser.add_argument("--oracle", help="a learner instead of the default")
     options = parser.parse_args()
     history = (
@@ -203,7 +204,8 @@ def main() -> None:
             for cost in options.cost:
                 path = write(folder / f"log-{cost:g}", rows, cost / DAYS, options.discount, history)
                 begin = time.time()
-                settings = {"oracle": options.oracle} if options.oracle else {}
+                asked = {"oracle": options.oracle, "hold": options.hold}
+                settings = {key: value for key, value in asked.items() if value}
                 trained = outlay.train(path, folder / f"run-{cost:g}", seed=seed, **settings)
                 middle = time.time()
                 result = outlay.evaluate(trained)

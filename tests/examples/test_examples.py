@@ -71,6 +71,16 @@ def coupons(tmp_path_factory: pytest.TempPathFactory) -> Job:
     return whole_job("couponsretailer", tmp_path_factory.mktemp("coupons"))
 
 
+def test_complete_journey_becomes_rows_of_households_and_weeks() -> None:
+    campaign = Campaign.load(ROOT / "examples" / "complete_journey" / "campaign.toml")
+    if not (DATA / "complete_journey").exists():
+        pytest.skip(f"no data in {DATA / 'complete_journey'}")
+    found = check(campaign)
+    assert (found.rows, found.users) == (121_473, 2_469)
+    counts = {action.called: action.count for action in found.actions}
+    assert counts == {"none": 114_884, "Type A": 3_647, "Type B": 2_368, "Type C": 574}
+
+
 @pytest.mark.parametrize("name", ["charitable_match", "couponsretailer"])
 def test_the_campaign_file_is_valid_and_its_source_lies_beside_the_checkout(name: str) -> None:
     campaign = Campaign.load(ROOT / "examples" / name / "campaign.toml")

@@ -306,7 +306,7 @@ def _campaign(campaign: Campaign) -> dict[str, Any]:
     log = {key: value for key, value in content["log"].items() if key not in ("source", "query")}
     if "events" in log:
         log["events"] = log["events"] | {"source": "unknown", "query": None}
-    return {**content, "log": log}
+    return {key: part for key, part in content.items() if key not in ("events", "rows")} | {"log": log}
 
 
 def _computed(network: Network, rows: Rows) -> tuple[bytes, Any, Any]:

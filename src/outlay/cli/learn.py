@@ -187,14 +187,26 @@ def _show_draft(out: Path, looked: Sequence[Reasoned], checked: CheckReport) -> 
     say(f"Next: outlay check {out} for all that it found, then outlay train {out} --out run")
 
 
-def check(campaign: CampaignFile, as_json: Json = False, quiet: Quiet = False, threads: Threads = None) -> None:
+def check(
+    campaign: CampaignFile,
+    sql: Annotated[
+        bool, typer.Option("--sql", help="Print the SQL that makes the rows of [[events]], and stop.")
+    ] = False,
+    as_json: Json = False,
+    quiet: Quiet = False,
+    threads: Threads = None,
+) -> None:
     """Data quality, randomisation, overlap, and the effect of the first day's action. Exits 2 if a finding blocks.
 
     Example: outlay check campaign.toml --json
     """
     from outlay.jobs.check import check as job
+    from outlay.jobs.check import rows_sql
 
     use_threads(threads)
+    if sql:
+        say(rows_sql(campaign))
+        return
     with progress("check", quiet=quiet or as_json) as report:
         report(0.1, "reading the log")
         found = job(campaign, threads=threads)

@@ -22,6 +22,7 @@ from pydantic import Field, field_validator, model_validator
 from outlay.core.actions import ActionNames, Given, named, shown
 from outlay.core.addresses import Place, absolute, mistake
 from outlay.core.errors import CampaignError, nearest
+from outlay.core.event_tables import EventTable, RowsSection
 from outlay.core.settings import Section, Settings, impossible
 from outlay.core.wording import plain
 
@@ -148,7 +149,8 @@ class ReadingSection(Section):
 class LogSection(Section):
     """`[log]`: where the rows are and which column or SQL expression plays which role."""
 
-    source: OneOrMore  # files, globs allowed, relative to the campaign file; or an address; or a list of files
+    # Files, globs allowed, relative to the campaign file; or an address; or a list of files. Absent: see [[events]].
+    source: OneOrMore | None = None
     query: str | None = None  # of a database: the rows
     where: str | None = None
     user: str | None = None  # absent: each row is a user
@@ -199,7 +201,7 @@ class LogSection(Section):
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
-        if found := mistake(self.source, self.query):
+        if self.source is not None and (found := mistake(self.source, self.query)):
             raise impossible(found)
         if self.actions is not None and len(set(self.actions)) < 2:
             raise impossible(f"actions has {len(set(self.actions))} distinct value; a choice needs at least two")
@@ -436,6 +438,8 @@ class Campaign(Settings):
     Attributes:
         meta: `[campaign]`.
         log: `[log]`.
+        events: `[[events]]`, of which the log's rows are made where it has no source.
+        rows: `[rows]`, what a row of them is.
         budgets: `[[budget]]`, in the order of the file.
         train: `[train]`.
         path: the file it was read from; relative sources are relative to its folder.
@@ -447,6 +451,8 @@ class Campaign(Settings):
 
     meta: Meta = Field(alias="campaign")
     log: LogSection
+    events: tuple[EventTable, ...] = ()
+    rows: RowsSection = RowsSection()
     budgets: tuple[Budget, ...] = Field(alias="budget", min_length=1)
     train: Train = Train()
     path: Path = Field(default=Path("campaign.toml"), exclude=True)
@@ -469,6 +475,33 @@ class Campaign(Settings):
             raise impossible("a budget is named 'reward', which tables use for the reward")
         if sum(b.money is True for b in self.budgets) > 1:
             raise impossible("more than one budget has money = true; exactly one budget is money")
+        return self
+
+    @model_validator(mode="after")
+    def _made(self) -> Self:
+        """Raise unless the log has a source or events, and each column of these has one table."""
+        log = self.log
+        if not self.events:
+            if log.source is None:
+                raise impossible(
+                    "log.source is not given: the file with the log, or [[events]] of which its rows are made"
+                )
+            if self.rows != RowsSection():
+                raise impossible("[rows] is given, and [[events]] is not: what is a row of them")
+            return self
+        for key in ("source", "query", "events"):
+            if getattr(log, key) is not None:
+                raise impossible(f"log.{key} is given, and so is [[events]]: the rows are made of one of them")
+        if log.user is None or log.time is None:
+            raise impossible(
+                f"log.{'user' if log.user is None else 'time'} is not given: what rows of [[events]] call it"
+            )
+        columns = [log.user, log.time, *(name for table in self.events for name in table.columns)]
+        if twice := [name for name in columns if columns.count(name) > 1]:
+            raise impossible(f"{twice[0]!r} is a column of the rows twice: of log.user, log.time and events.columns")
+        tables = [table for table in self.events if log.action in table.columns]
+        if not tables or tables[0].time is None:
+            raise impossible(f"log.action is {log.action!r}; expected: one of the columns of [[events]] with a time")
         return self
 
     @model_validator(mode="after")
@@ -598,8 +631,12 @@ class Campaign(Settings):
 
     @property
     def source(self) -> Place:
-        """The log's path or glob, absolute, or several; or its address."""
-        return absolute(self.log.source, self.path.parent)
+        """The log's path or glob, absolute, or several; or its address. Of rows made of events, the tables' paths."""
+        if self.log.source is not None:
+            return absolute(self.log.source, self.path.parent)
+        joined = (table.join.source for table in self.events if table.join is not None)
+        sources = (*(table.source for table in self.events), *joined)
+        return tuple((self.path.parent / source).absolute() for source in sources)
 
     def read_as(self, read: Campaign) -> Campaign:
         """The same campaign with what it leaves open as another was read: labels, and whether users have one row."""

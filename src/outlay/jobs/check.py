@@ -13,7 +13,7 @@ from outlay.core.actions import Given, named
 from outlay.core.addresses import shown
 from outlay.core.assignment import Assignment
 from outlay.core.campaign import SUMMARIES, Campaign, HistorySection, Summary
-from outlay.core.errors import LogError
+from outlay.core.errors import CampaignError, LogError
 from outlay.core.transitions import EVERYONE
 from outlay.estimators.balance import BalanceCheck
 from outlay.estimators.markov import MarkovCheck
@@ -22,10 +22,12 @@ from outlay.jobs.memory import campaign_of
 from outlay.jobs.prepare import prepare
 from outlay.logs.drivers import assignment
 from outlay.logs.effects import Effect, contrast, effects
+from outlay.logs.event_rows import make_rows
 from outlay.logs.findings import LEVELS, Finding
 from outlay.logs.quality import Action, Facts, inspect
 from outlay.logs.randomisation import Overlap, Randomisation, overlap, randomisation
 from outlay.logs.roles import Log, link, open_log
+from outlay.logs.source import Resources
 from outlay.logs.vocabulary import AGGREGATES, hashed_words
 
 MOST_CELLS = 100_000_000  # rows times features that are prepared to test the state
@@ -156,6 +158,21 @@ def check(
     """
     with campaign_of(log, campaign) as known:
         return _check(known if isinstance(known, Campaign) else Campaign.load(known), threads, memory)
+
+
+def rows_sql(campaign: str | Path) -> str:
+    """The SQL that makes the rows of `[[events]]`, with paths as in the campaign file.
+
+    Raises:
+        CampaignError: if the file is wrong, or has no events.
+        LogError: if a table cannot be read.
+    """
+    known = Campaign.load(campaign)
+    if not known.events:
+        found, way_out = "has no [[events]]: its rows are those of log.source.", "Leave --sql out."
+        raise CampaignError(found, file=known.path, way_out=way_out)
+    with tempfile.TemporaryDirectory(prefix="outlay-") as folder:
+        return make_rows(known, Path(folder), Resources()).sql
 
 
 def _check(campaign: Campaign, threads: int | None, memory: str | None) -> CheckReport:

@@ -89,4 +89,4 @@ def campaign_of(log: Any, campaign: Campaign | str | Path | None) -> Iterator[An
         before = known.log.reading or ReadingSection()
         reading = ReadingSection(decimal=before.decimal, dates=before.dates or ISO)  # pandas keeps dates of CSV as text
         section = known.log.model_copy(update={"source": str(path), "query": None, "reading": reading})
-        yield known.model_copy(update={"log": section})
+        yield known.model_copy(update={"log": section, "events": ()})

@@ -85,6 +85,7 @@ def inspect(log: Log) -> Facts:
     findings += _reserves(log, actions)
     findings += log.ripeness.findings() if log.ripeness else []
     findings += log.credited.findings() if log.credited else []
+    findings += log.made.findings() if log.made else []
     if choices == 0:
         findings.append(
             Finding(

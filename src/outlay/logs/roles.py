@@ -23,6 +23,7 @@ from pathlib import Path
 
 from outlay.core.campaign import Campaign
 from outlay.core.errors import CampaignError, LogError, OutlayError
+from outlay.logs.event_rows import MadeRows, make_rows
 from outlay.logs.events import CREDITS, Credited, Ripeness, credit_events, keep_ripe, shown
 from outlay.logs.fetch import Tell
 from outlay.logs.naming import action_sql, cost_sql, named_as, value_sql
@@ -43,6 +44,7 @@ class Log:
         categorical, numeric: the features, in the order of the campaign file; numeric ones give DOUBLE.
         ripeness: which rows were left out since their outcomes can still come; None where none can.
         credited: which later events were credited to rows; None where there is no table of them.
+        made: of what the rows were made; None where the log has them.
     """
 
     campaign: Campaign
@@ -52,6 +54,7 @@ class Log:
     numeric: tuple[Term, ...]
     ripeness: Ripeness | None = None
     credited: Credited | None = None
+    made: MadeRows | None = None
 
     @property
     def costs(self) -> list[str]:
@@ -97,14 +100,15 @@ def open_log(
         LogError: if the log cannot be read, is empty, or holds text where numbers are expected.
     """
     log, resources = campaign.log, Resources(threads, memory)
+    made = make_rows(campaign, folder, resources) if campaign.events else None
     with open_source(
-        campaign.source,
+        campaign.source if made is None else made.file,
         folder,
         where=log.where,
         users=() if log.user is None else (log.user,),
         asker=Asker(campaign.path),
         resources=resources,
-        copying=Copying(log.query, fetched, tell, log.reading),
+        copying=Copying(log.query, fetched, tell, log.reading if made is None else None),
     ) as source:
         _refuse_empty(source, campaign)
         campaign = _read_once(source, named_as(source, campaign))
@@ -117,7 +121,7 @@ def open_log(
         categorical = tuple(_category(source, name) for name in log.features.categorical)
         numeric = tuple(_measure(source, name) for name in log.features.numeric)
         _make_roles(source, campaign, columns)
-        yield Log(campaign, source, dates, categorical, numeric, ripeness, credited)
+        yield Log(campaign, source, dates, categorical, numeric, ripeness, credited, made)
 
 
 def _refuse_empty(source: Source, campaign: Campaign) -> None:
