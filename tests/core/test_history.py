@@ -45,6 +45,24 @@ def test_summaries_by_hand() -> None:
     assert np.isnan(found["reward_lag3"])
 
 
+@pytest.mark.parametrize("summary", ONE)
+def test_a_single_summary_is_that_of_a_history_of_its_days(summary: str) -> None:
+    rng = np.random.default_rng(3)
+    users, times = np.repeat(np.arange(30), 12), np.tile(np.arange(12), 30)
+    here = rng.random(360) < 0.6
+    values = rng.integers(0, 3, (360, 2)).astype(np.float32)
+    values[rng.random((360, 2)) < 0.1] = NAN
+    past = PastRows(users[here], times[here], values[here])
+    wanted = ((summary, "reward", 9), (summary, "action", 2), (summary, "reward", 3))
+    by = history(9, summaries=(summary,), single=wanted)
+    found = by.summarise(past, np.arange(30), np.full(30, 11))
+    assert by.names == ("history_days", f"reward_{summary}_9d", f"action_{summary}_2d", f"reward_{summary}_3d")
+    for place, (_, column, days) in enumerate(wanted, 1):
+        alone = history(days, columns=(column,), summaries=(summary,))
+        only = PastRows(past.user, past.time, past.values[:, [("action", "reward").index(column)]])
+        np.testing.assert_array_equal(found[:, place], alone.summarise(only, np.arange(30), np.full(30, 11))[:, 1])
+
+
 def test_nothing_is_known_of_a_user_without_a_past() -> None:
     found = features(rows((7, 5, 9, 9)), 3, 10, history())
     assert found.pop("history_days") == 0

@@ -108,7 +108,7 @@ def by_hand(
     """The rows of `shop`, one event after the other."""
 
     def table(name: str) -> list[Row]:
-        rows = pq.read_table(folder / f"{name}.parquet").to_pylist()
+        rows: list[Row] = pq.read_table(folder / f"{name}.parquet").to_pylist()
         for row in rows:
             row["who"] = str(row["client" if name == "sent" else "customer"])
             if "at" in row and row["at"].tzinfo is not None:

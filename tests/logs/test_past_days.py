@@ -69,11 +69,14 @@ def test_scoring_sees_late_outcomes_as_training_does(tmp_path: Path, complete: b
 
 @pytest.mark.parametrize("complete", [False, True])
 @pytest.mark.parametrize("source", ["log", "data"])
-def test_scoring_sees_what_training_saw(tmp_path: Path, complete: bool, source: str) -> None:
+@pytest.mark.parametrize(
+    "history", [HISTORY, '[log.history]\nfeatures = ["sum(reward) over 4 days", "since(action) over 2 days"]\n']
+)
+def test_scoring_sees_what_training_saw(tmp_path: Path, complete: bool, source: str, history: str) -> None:
     """Every row of the log, decided from a table of rows and the past, has the numbers that DATA has."""
     columns = gappy()
     log = "complete = true" if complete else "complete = false"
-    data = prepared(tmp_path, columns, log=log, campaign="none = 1.0", numeric='["spend"]')
+    data = prepared(tmp_path, columns, history, log, campaign="none = 1.0", numeric='["spend"]')
     past = UserPast.read(data.campaign, tmp_path / ("log.parquet" if source == "log" else "data"), data.actions)
     rows = pa.table(columns)
     table = past.with_features(rows, user=rows["user_id"], time=rows["day"])
@@ -125,6 +128,12 @@ def test_a_feature_may_be_summarised_but_not_from_a_data_folder(tmp_path: Path) 
         ('[log.history]\nsummaries = ["mean", "mean"]', "lists .'mean'. twice"),
         ("[log.history]\ncolumns = []", "columns is empty"),
         ('[log.history]\ncolumns = ["basket"]', "no column 'basket'"),
+        ('[log.history]\nfeatures = ["total(spend) over 3 days"]', "expected: a summary over 1 to 365 days, as 'sum"),
+        ('[log.history]\nfeatures = ["sum(spend) over 900 days"]', "lists 'sum.spend. over 900 days'"),
+        ('[log.history]\nfeatures = ["sum(basket) over 3 days"]', "no column 'basket'"),
+        ('[log.history]\nfeatures = ["sum(spend) over 3 days"]\ndays = 4', "features and days are given"),
+        ('[log.history]\nfeatures = ["sum(spend) over 3 days", "sum(spend) over 3 days"]', "lists .* twice"),
+        ("[log.history]\nfeatures = []", "features is empty"),
         ('[train]\nencoder = "convolution"', r"train: encoder is 'convolution'.*encoder_width"),
     ],
 )

@@ -68,6 +68,18 @@ def test_the_ledger_knows_the_past(client: Client, time: Time) -> None:
     assert seen(client, decide(client, 3))["history_days"] == 1  # the first day is out of reach
 
 
+def test_single_summaries_look_back_over_days_of_their_own(tmp_path: Path, time: Time) -> None:
+    history = {"features": ["sum(spend) over 3 days", "count(spend) over 1 day", "last(reward) over 3 days"]}
+    bundle = write_past_bundle(tmp_path / "bundle", campaign=campaign(history=history))
+    with server(bundle, tmp_path / "ledger.db", clock=Clock("UTC", time)) as client:
+        for day, spend in enumerate((4, 8, 0)):
+            time.at(day)
+            decide(client, day, features={"level": 1, "city": "Ulm", "spend": spend})
+        time.at(3)
+        found = seen(client, decide(client, 9))
+        assert (found["spend_sum_3d"], found["spend_count_1d"], found["reward_last_3d"]) == (12, 0, 0)
+
+
 def test_the_day_itself_is_never_the_past_and_days_are_the_servers(client: Client, time: Time) -> None:
     first = decide(client, 0)
     report(client, first, "active")

@@ -15,7 +15,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self, get_args
 
 from pydantic import Field, field_validator, model_validator
 
@@ -30,6 +30,7 @@ Positive = Annotated[int, Field(gt=0)]
 OneOrMore = Annotated[str, Field(min_length=1)] | tuple[Annotated[str, Field(min_length=1)], ...]
 Delay = Annotated[int, Field(ge=0, le=3650)]
 _WORD = re.compile(r"\w{1,40}")
+_SUMMARY = re.compile(r"(mean|sum|count|decayed|last|since)\((.+)\) over (\d+) \w+", re.DOTALL)
 ONCE = {"discount": 0.0, "horizon_days": 1, "report_days": (1,)}  # of a log in which each user has one row
 MOST_LAGS = 60  # days that are a feature each
 # What keeps the money budget: a margin below it, as proof; the cap of a server; or the one where there is no cap, and
@@ -79,17 +80,58 @@ class Features(Section):
         return self.categorical + self.numeric
 
 
+def _summary(text: str) -> tuple[str, str, int]:
+    """Summary, column and days of `sum(spend) over 28 days`."""
+    parts = _SUMMARY.fullmatch(text)
+    if parts is None or not 0 < int(parts[3]) <= 365:
+        known = ", ".join(name for name in get_args(Summary) if name != "lags")
+        raise impossible(
+            f"features lists {text!r}; expected: a summary over 1 to 365 days, as 'sum(spend) over 28 days'. "
+            f"Summaries: {known}"
+        )
+    return parts[1], parts[2].strip(), int(parts[3])
+
+
 class HistorySection(Section):
     """`[log.history]`: summaries of each user's past days, which join the state (`core/history.py`)."""
 
     days: Annotated[int, Field(gt=0, le=365)] = 14
     columns: tuple[str, ...] | None = None  # action, reward, budgets' names, columns, SQL; absent: the first three
     summaries: tuple[Summary, ...] = Field(default=SUMMARIES, min_length=1)
+    features: tuple[str, ...] | None = None  # in place of the three: single summaries, as "sum(spend) over 28 days"
     recorded: bool = False  # the log has a column of each summary: what decisions were made on; null: to be computed
+
+    @model_validator(mode="before")
+    @classmethod
+    def _one_by_one(cls, content: Any) -> Any:
+        """Days and columns of `features`, which says them."""
+        listed = content.get("features") if isinstance(content, dict) else None
+        if not isinstance(listed, list | tuple) or not all(isinstance(text, str) for text in listed):
+            return content
+        found = [_summary(text) for text in listed]
+        if not found:
+            raise impossible("features is empty; leave it out to summarise the action, the reward and every cost")
+        lags = [name for name in content.get("summaries") or () if name == "lags"]  # which a job adds
+        told: dict[str, Any] = {
+            "days": max(days for _, _, days in found),
+            "columns": [*dict.fromkeys(column for _, column, _ in found)],
+            "summaries": [*dict.fromkeys(summary for summary, _, _ in found), *lags],
+        }
+        for key, value in told.items():
+            given = content.get(key)
+            if given is not None and (list(given) if isinstance(given, tuple) else given) != value:
+                raise impossible(f"features and {key} are given: each of features says its own {key}. Leave {key} out")
+        return {**content, **told}
+
+    @property
+    def single(self) -> tuple[tuple[str, str, int], ...]:
+        """(summary, column, days) of `features`."""
+        return tuple(map(_summary, self.features or ()))
 
     @model_validator(mode="after")
     def _once(self) -> Self:
-        for key, listed in (("columns", self.columns or ()), ("summaries", self.summaries)):
+        lists = ("columns", self.columns or ()), ("summaries", self.summaries), ("features", self.single)
+        for key, listed in lists:
             twice = {name for name in listed if listed.count(name) > 1}
             if twice:
                 raise impossible(f"{key} lists {sorted(twice)} twice")

@@ -11,6 +11,9 @@ of it. With w = 2^(−(lag − 1) / (days / 4)) for a row `lag` time units ago, 
     last      v of the latest row          since    lag of the latest row with v ≠ 0; days + 1 if there is none
     lags      v of 1, 2, … `days` time units ago, a feature each; missing where there is no such row
 
+`features = ["sum(spend) over 28 days", "since(action) over 7 days"]` lists single summaries, each with days of its own;
+else every column is summarised in every way over the same days.
+
 The value of a column with a delay of d time units (`[log.delays]`) is only known when lag > d. Before, it is unknown,
 and left out, even if the log has its final value: on the day of the decision it could still have changed.
 
@@ -76,6 +79,7 @@ class History:
 
     Attributes:
         days: time units looked back at most.
+        single: (summary, column, days) of each feature; empty: each of `summaries` of each column.
         columns: `action`, `reward`, names of budgets (their costs), or columns and SQL expressions of the log.
         summaries: of each column, in this order; `lags` come after all others.
         none: the action that means "no incentive".
@@ -91,6 +95,7 @@ class History:
     complete: bool
     features: tuple[str, ...] = ()
     delays: tuple[int, ...] = ()
+    single: tuple[tuple[str, str, int], ...] = ()
 
     @classmethod
     def of(cls, campaign: Campaign) -> History | None:
@@ -105,12 +110,12 @@ class History:
         none, complete = campaign.none or 0.0, bool(campaign.log.complete)
         features = tuple(column for column in columns if column not in own)
         late = tuple(delays.get(column, 0) for column in columns) if delays else ()
-        return cls(section.days, columns, section.summaries, none, complete, features, late)
+        return cls(section.days, columns, section.summaries, none, complete, features, late, section.single)
 
     @property
     def names(self) -> tuple[str, ...]:
         """`[F]` names of the features."""
-        told = (f"{c}_{s}_{self.days}d" for c in self.columns for s in self._scalar)
+        told = (f"{column}_{summary}_{days}d" for summary, column, days in self._scalar)
         return (ROWS, *told, *(name for names in self.lags for name in names))
 
     @property
@@ -121,9 +126,10 @@ class History:
         return tuple(tuple(f"{column}_lag{lag}" for column in self.columns) for lag in range(1, self.days + 1))
 
     @property
-    def _scalar(self) -> tuple[str, ...]:
-        """The summaries that are one feature of a column."""
-        return tuple(summary for summary in self.summaries if summary != LAGS)
+    def _scalar(self) -> tuple[tuple[str, str, int], ...]:
+        """The summaries that are one feature each: (summary, column, days)."""
+        grid = ((s, c, self.days) for c in self.columns for s in self.summaries if s != LAGS)
+        return self.single or tuple(grid)
 
     def summarise(self, past: PastRows, user: NDArray[Any], time: NDArray[Any]) -> NDArray[np.float32]:
         """`[B, F]` the features of users on days; NaN where a user has no past.
@@ -175,21 +181,32 @@ class History:
     def _told(
         self, known: NDArray[np.bool_], value: NDArray[np.float64], lag: NDArray[np.int64]
     ) -> NDArray[np.float64]:
-        """`[B, C·S]` the summaries that are one feature of a column.
+        """`[B, F]` the summaries that are one feature each.
 
         Args:
             known: `[L, B, C]` which values are known.
             value: `[L, B, C]`; 0 where unknown.
             lag: `[L, B]` days ago.
         """
+        told = self._scalar
+        spans: dict[int, dict[str, NDArray[np.float64]]] = {}
+        for days in dict.fromkeys(days for _, _, days in told):
+            near = known if days == self.days else known & (lag <= days)[:, :, None]
+            spans[days] = self._summaries(near, value if days == self.days else np.where(near, value, 0.0), lag, days)
+        return np.stack([spans[days][summary][:, self.columns.index(column)] for summary, column, days in told], axis=1)
+
+    def _summaries(
+        self, known: NDArray[np.bool_], value: NDArray[np.float64], lag: NDArray[np.int64], days: int
+    ) -> dict[str, NDArray[np.float64]]:
+        """Name → `[B, C]` every summary of every column, over so many days; NaN where nothing is known."""
         nothing = np.array([self.none if column == "action" else 0.0 for column in self.columns], np.float32)
-        decay = 2.0 ** (-(np.arange(self.days + 1) - 1) * HALF_LIVES / self.days)
+        decay = 2.0 ** (-(np.arange(self.days + 1) - 1) * HALF_LIVES / days)
         weight = np.where(known, decay[lag][:, :, None], 0.0)
         different = known & (value != nothing)
         present, nonzero = known.sum(axis=0), different.sum(axis=0)
         total, weights = _added(value), _added(weight)
         latest = np.take_along_axis(value, known.argmax(axis=0)[None], axis=0)[0]
-        since = np.where(nonzero > 0, lag[different.argmax(axis=0), np.arange(lag.shape[1])[:, None]], self.days + 1)
+        since = np.where(nonzero > 0, lag[different.argmax(axis=0), np.arange(lag.shape[1])[:, None]], days + 1)
         with np.errstate(invalid="ignore"):
             found = {
                 "mean": total / present,
@@ -199,8 +216,7 @@ class History:
                 "last": latest,
                 "since": since,
             }
-        told = [np.where(present > 0, found[name], np.nan) for name in self._scalar]
-        return np.stack(told, axis=2).reshape(lag.shape[1], -1)
+        return {name: np.where(present > 0, each, np.nan) for name, each in found.items()}
 
     def completed(self, past: PastRows, until: int) -> PastRows:
         """Rows for the days without one, up to the day before `until`, where such days are information.

@@ -52,7 +52,7 @@ class LagFields:
         history, further = History.of(campaign), schema.numeric[len(logged.numeric) :]
         if history is None or not further or history.features:
             return None
-        single = replace(history, summaries=(LAGS,))
+        single = replace(history, summaries=(LAGS,), single=())
         same = single.names[-len(further) :] == tuple(field.name for field in further)
         return cls(single, further) if same else None
 
@@ -139,7 +139,9 @@ def with_lags(data: Transitions, days: int) -> Transitions:
             where="log.features",
             way_out="Rename that feature, or leave it out.",
         )
-    unscaled = LagFields(replace(history, summaries=(LAGS,)), tuple(Numeric(name, 0.0, 1.0) for name in names))
+    unscaled = LagFields(
+        replace(history, summaries=(LAGS,), single=()), tuple(Numeric(name, 0.0, 1.0) for name in names)
+    )
     rows = np.unique(np.linspace(0, len(data) - 1, min(len(data), SCALED_ROWS)).astype(np.int64))
     further = looking_back(data, unscaled).further
     assert isinstance(further, _Lags)
