@@ -36,6 +36,14 @@ def test_a_clean_random_log_blocks_nothing(tmp_path: Path) -> None:
     assert report.missing["spend"] == 0
 
 
+def test_a_user_that_is_the_place_of_a_row_is_a_warning(tmp_path: Path) -> None:
+    columns = panel(users=300, days=1)
+    path = campaign_file(tmp_path, columns)
+    assert "log.user" not in where(check(path), "warning")
+    path.write_text(path.read_text().replace('user = "user_id"', 'user = "row_number() over ()"'))
+    assert "log.user" in where(check(path), "warning")
+
+
 def test_the_report_is_json(tmp_path: Path) -> None:
     report = check(campaign_file(tmp_path, panel(), log='propensity = "p"'))
     content = json.loads(json.dumps(report.to_dict(), allow_nan=False))

@@ -6,6 +6,7 @@ key or column, what was found, how often, and the way out.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple
 
@@ -23,6 +24,7 @@ from outlay.logs.values import exactly
 
 MAX_ACTIONS, MAX_SEGMENTS = 255, 50
 LARGEST = 1e30  # of an amount: networks have floats up to 3e38, and variances square
+PLACE = re.compile(r"\b(row_number|rowid)\b", re.IGNORECASE)  # in SQL of a user
 ABSENT = 0.05  # share of user-days without a row from which somebody has to say what absence means
 
 
@@ -83,6 +85,7 @@ def inspect(log: Log) -> Facts:
     actions, findings = _actions(log)
     findings += _values(log, missing)
     findings += _reserves(log, actions)
+    findings += _users_by_place(log)
     findings += log.ripeness.findings() if log.ripeness else []
     findings += log.credited.findings() if log.credited else []
     findings += log.made.findings() if log.made else []
@@ -119,6 +122,18 @@ def inspect(log: Log) -> Facts:
         propensities=held,
         findings=tuple(findings),
     )
+
+
+def _users_by_place(log: Log) -> list[Finding]:
+    """A warning where a user is the number of a row, which says nothing of who it is."""
+    user = log.campaign.log.user
+    if user is None or user in log.source.columns or not PLACE.search(user):
+        return []
+    message = (
+        f"{user!r} numbers the rows: the same people in another order are other users, in other parts of the split, with "
+        "other members of the mixture."
+    )
+    return [Finding("warning", "log.user", message, "Name a column that stays with a person, or leave user out.", 0)]
 
 
 def refuse(campaign: Campaign, facts: Facts) -> None:
