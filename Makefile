@@ -14,6 +14,7 @@
 # make paper-ab        the paper's own A/B test: the frontier against DIN with the linear program (a quarter of an hour)
 # make bench-input    2,000 mutated campaign files and logs: a result or one error, never a traceback (half an hour)
 # make bench-public NEORL=PATH STARBUCKS=PATH COBS=PATH   on ground that others made (hours); without its path one is left out
+# make bench-log-size   plan-log beside what evaluate then says of the log (seven minutes)
 # make bench-game   the exact game on random models (minutes): tables and figures of docs/game.md
 
 PYTHON ?= python3
@@ -21,7 +22,7 @@ BIN := .venv/bin
 STAMP := .venv/.outlay
 STAMP_ALL := .venv/.outlay-all
 
-.PHONY: setup setup-all demo test test-all check format bench bench-claims bench-trust bench-evaluation bench-frontier bench-game bench-ledger bench-serve bench-experiment bench-input bench-public experiment paper-ab clean
+.PHONY: setup setup-all demo test test-all check format bench bench-claims bench-trust bench-evaluation bench-frontier bench-game bench-ledger bench-log-size bench-serve bench-experiment bench-input bench-public experiment paper-ab clean
 
 # What the demo and the tests need; the other targets add Ray, PostgreSQL, the type checker and the peers of some tests.
 setup: $(STAMP)
@@ -104,6 +105,9 @@ paper-ab: setup
 
 bench-input: setup
 	$(BIN)/python benchmarks/mutated_input.py
+
+bench-log-size: setup
+	$(BIN)/python benchmarks/log_size.py
 
 bench-game: setup
 	$(BIN)/python benchmarks/random_games.py

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from outlay.jobs.frontier import frontier
     from outlay.jobs.init import init
     from outlay.jobs.plan_experiment import plan_experiment
+    from outlay.jobs.plan_log import plan_log
     from outlay.jobs.prepare import prepare
     from outlay.jobs.report import report
     from outlay.jobs.score import score
@@ -45,6 +46,7 @@ _HOMES = {
     "init": "outlay.jobs.init",
     "load_bundle": "outlay.bundles.read",
     "plan_experiment": "outlay.jobs.plan_experiment",
+    "plan_log": "outlay.jobs.plan_log",
     "prepare": "outlay.jobs.prepare",
     "report": "outlay.jobs.report",
     "score": "outlay.jobs.score",
@@ -68,6 +70,7 @@ __all__ = [
     "init",
     "load_bundle",
     "plan_experiment",
+    "plan_log",
     "prepare",
     "report",
     "score",

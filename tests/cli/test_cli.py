@@ -36,6 +36,7 @@ from telling import missing
 COMMANDS = (
     "init",
     "check",
+    "plan-log",
     "prepare",
     "train",
     "evaluate",

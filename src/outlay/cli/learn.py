@@ -31,12 +31,15 @@ from outlay.core.actions import shown
 from outlay.core.errors import OutlayError, listed, nearest
 from outlay.core.files import can_resume, partial_of
 from outlay.core.wording import Interval, decimals, number, percent, signed
+from outlay.core.wording import days as counted_days
 from outlay.training import METHODS, ORACLES
 
 if TYPE_CHECKING:
     from outlay.choosing.run import Run
+    from outlay.evaluating.log_size import LogSize
     from outlay.jobs.check import CheckReport
     from outlay.jobs.init import OpenQuestion, Reasoned
+    from outlay.jobs.plan_log import LogPlan
     from outlay.logs.effects import Effect
     from outlay.logs.findings import Finding
 
@@ -220,6 +223,66 @@ def check(
                 warn(_line(finding))
     if found.blocks:
         raise typer.Exit(2)
+
+
+def plan_log(
+    campaign: CampaignFile,
+    gain: Annotated[
+        float | None, typer.Option(help="A relative gain to find, e.g. 0.02: says how many users that takes.")
+    ] = None,
+    users: Annotated[int | None, typer.Option(help="Of the next log. Default: as many as this one has.")] = None,
+    days: Annotated[int | None, typer.Option(help="Of the next log. Default: as many as this one has.")] = None,
+    as_json: Json = False,
+    quiet: Quiet = False,
+    threads: Threads = None,
+) -> None:
+    """How large the next log must be to prove a gain, and what drawing actions at random costs meanwhile.
+
+    Any past log of the customers will do, also one in which nothing was random.
+
+    Example: outlay plan-log campaign.toml --gain 0.02 --days 14
+    """
+    from outlay.jobs.plan_log import plan_log as job
+
+    use_threads(threads)
+    with progress("plan-log", quiet=quiet or as_json) as report:
+        report(0.1, "reading the log")
+        found = job(campaign, gain=gain, users=users, days=days, threads=threads)
+    if as_json:
+        print_json(found.to_dict())
+    elif not quiet:
+        _show_log_plan(found)
+
+
+def _show_log_plan(found: LogPlan) -> None:
+    """A row per share that is drawn at random."""
+    days = "" if found.days == 1 else f" x {counted_days(found.days)}"
+    header = ["drawn at random", f"changes {found.reward} by", "interval of a gain", "gain found"]
+    rows = []
+    for size in found.sizes:
+        cost = "?" if size.cost is None else _cost(size)
+        width, found_gain = f"± {_relative(size.half_width)}", _relative(size.smallest)
+        row = [f"{100 * size.share:g}%", cost, *((width, found_gain) if size.supported else ("too few", "–"))]
+        rows.append([*row, *([] if size.users_needed is None else [number(size.users_needed)])])
+    wanted = [] if found.gain is None else [f"users for {100 * found.gain:g}%"]
+    table(f"The next log, of {number(found.users)} users{days}", [*header, *wanted], rows)
+    say(
+        "An action is drawn evenly for that share of the decisions; its propensity goes into the log (log.propensity). "
+        "Intervals are of 95%; a gain of the size in the column 'gain found' is found 4 times out of 5. Too few: some "
+        "action would hardly ever be given in some state, so nothing could be measured."
+    )
+    if found.past.even is None:
+        say("What drawing costs is not known, since the file does not say that anything was drawn in this log.")
+
+
+def _cost(size: LogSize) -> str:
+    """What drawing takes from the reward, as a change of it."""
+    change, error = -100 * (size.cost or 0.0), 100 * (size.cost_error or 0.0)
+    return f"{0 if abs(change) < error / 100 else change:+.2g}% ± {error:.1g}"
+
+
+def _relative(share: float) -> str:
+    return "over 100%" if share > 1 else f"{100 * share:.2g}%"
 
 
 def _show_check(found: CheckReport) -> None:

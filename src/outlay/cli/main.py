@@ -54,6 +54,7 @@ def _main(
 for command in (
     learn.init,
     learn.check,
+    learn.plan_log,
     learn.prepare,
     learn.train,
     judge.evaluate,

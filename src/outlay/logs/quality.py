@@ -130,8 +130,8 @@ def _users_by_place(log: Log) -> list[Finding]:
     if user is None or user in log.source.columns or not PLACE.search(user):
         return []
     message = (
-        f"{user!r} numbers the rows: the same people in another order are other users, in other parts of the split, with "
-        "other members of the mixture."
+        f"{user!r} numbers the rows: the same people in another order are other users, in other parts of the split, "
+        "with other members of the mixture."
     )
     return [Finding("warning", "log.user", message, "Name a column that stays with a person, or leave user out.", 0)]
 

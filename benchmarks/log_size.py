@@ -1,0 +1,149 @@
+"""Whether the next log is as exact as plan-log says, and costs what it says.
+
+    python benchmarks/log_size.py --seeds 3
+
+The ground: the habit world, whose old policy gives 2 yuan to the less active and 1.5 to the others, but for a share
+that is drawn evenly. `plan_log` reads a past log with 5% drawn. Then logs of other shares and sizes are drawn, learned
+from and evaluated, and what the evaluation says of its own error is compared with the plan; what drawing costs is
+compared with the exact values of both policies.
+"""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+
+import outlay
+from outlay.ops.intervals import quantile
+from outlay.ops.tabular import measure
+from outlay.simulators.habit import COUPONS, DISCOUNT, INACTIVE_UP_TO, model, states
+from own_looks import count_looks_in
+from results import head, keep
+
+PAST, PAST_USERS, DAYS = 0.05, 20_000, 7
+# ε, users, days
+NEXT = (
+    (0.05, 100_000, 7),
+    (0.1, 20_000, 7),
+    (0.1, 60_000, 7),
+    (0.3, 20_000, 7),
+    (1.0, 10_000, 7),
+    (0.3, 10_000, 14),
+)
+
+CAMPAIGN = f"""[campaign]
+name = "habit"
+unit = "yuan"
+discount = {DISCOUNT}
+[log]
+source = "log.parquet"
+user = "user"
+time = "day"
+action = "coupon"
+actions = {COUPONS.tolist()}
+reward = "active"
+propensity = "p"
+[log.features]
+categorical = ["yesterday", "level"]
+[[budget]]
+name = "coupons"
+cost = "cost"
+at_most = 1.5
+money = true
+"""
+
+
+def drawn(share: float) -> NDArray[np.float64]:
+    """`[S, A]` the old policy, of which a share is drawn evenly."""
+    _, level = states()
+    usual = np.where(level <= INACTIVE_UP_TO, np.searchsorted(COUPONS, 2.0), np.searchsorted(COUPONS, 1.5))
+    policy = np.full((len(level), len(COUPONS)), share / len(COUPONS))
+    policy[np.arange(len(level)), usual] += 1 - share
+    return policy
+
+
+def write(folder: Path, share: float, users: int, days: int, seed: int) -> Path:
+    """A log; its campaign file."""
+    folder.mkdir(parents=True)
+    world, policy, rng = model(), drawn(share), np.random.default_rng(seed)
+    yesterday, level = states()
+    state, parts = world.newcomers(rng, users), []
+    for day in range(days):
+        action = (rng.random(users)[:, None] > policy[state].cumsum(axis=1)).sum(axis=1).clip(max=len(COUPONS) - 1)
+        active, after = world.day(rng, state, action)
+        columns = {"user": np.arange(users), "day": np.full(users, day), "yesterday": yesterday[state]}
+        columns |= {"level": level[state], "coupon": COUPONS[action], "active": active}
+        parts.append(pa.table({**columns, "cost": COUPONS[action] * active, "p": policy[state, action]}))
+        state = after
+    pq.write_table(pa.concat_tables(parts), folder / "log.parquet")
+    path = folder / "campaign.toml"
+    path.write_text(CAMPAIGN)
+    return path
+
+
+def main() -> None:
+    """Print the table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seeds", type=int, default=3)
+    options = parser.parse_args()
+    cmdp, rows = model().cmdp(), list[dict[str, Any]]()
+    before = float(measure(cmdp, drawn(PAST))[0])
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        count_looks_in(folder)
+        for seed in range(1, options.seeds + 1):
+            past = write(folder / f"past-{seed}", PAST, PAST_USERS, DAYS, seed)
+            for share, users, days in NEXT:
+                plan = outlay.plan_log(past, users=users, days=days, shares=[share])
+                path = write(folder / f"next-{seed}-{share}-{users}-{days}", share, users, days, 100 + seed)
+                result = outlay.evaluate(outlay.train(path, path.parent / "run", seed=seed))
+                [gain] = [
+                    d
+                    for d in result.differences
+                    if (d.estimator, d.target, d.against) == ("fqe", "reward", "old") and d.policy == result.subject
+                ]
+                own = next(
+                    e
+                    for e in result.estimates
+                    if (e.policy, e.estimator, e.target) == (result.subject, "fqe", "reward")
+                )
+                old = (own.value or 0.0) - (gain.value or 0.0)
+                size, exact = (
+                    plan.sizes[0],
+                    1 - float(measure(cmdp, (1 - share) * drawn(PAST) + share * drawn(1.0))[0]) / before,
+                )
+                found = quantile(0.975) * gain.std_error / old if gain.std_error else None
+                rows.append(
+                    {
+                        "seed": seed,
+                        "share": share,
+                        "users": users,
+                        "days": days,
+                        "supported": size.supported,
+                        "planned": size.half_width,
+                        "found": found,
+                        "cost planned": size.cost,
+                        "cost error": size.cost_error,
+                        "cost exact": exact,
+                    }
+                )
+                print(rows[-1], flush=True)
+    keep("log_size", rows=rows)
+    print(head("drawn", "users x days", "half-width planned / found", "cost planned", "exact"))
+    for share, users, days in NEXT:
+        these = [r for r in rows if (r["share"], r["users"], r["days"]) == (share, users, days)]
+        ratios = [float(r["planned"]) / float(r["found"]) for r in these if r["found"]]
+        cost = np.median([float(r["cost planned"]) for r in these])
+        told = f"{np.median(ratios):.2f} ({min(ratios):.2f} to {max(ratios):.2f})" if ratios else "–"
+        print(f"| {share:g} | {users:,} x {days} | {told} | {100 * cost:.2f}% | {100 * these[0]['cost exact']:.2f}% |")
+
+
+if __name__ == "__main__":
+    main()

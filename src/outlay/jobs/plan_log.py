@@ -1,0 +1,127 @@
+"""`outlay plan-log`: how large the next log must be, and how much of it random, before it can prove a gain.
+
+plan = plan_log("campaign.toml", gain=0.02)
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from outlay.choosing.measure import Measure
+from outlay.core.campaign import Campaign
+from outlay.core.errors import OutlayError
+from outlay.core.transitions import EVERYONE
+from outlay.estimators.long_run import advantages
+from outlay.evaluating.log_size import SHARES, LogSize, PastActivity, log_sizes, past_activity
+from outlay.jobs.memory import campaign_of
+from outlay.jobs.prepare import prepare
+
+MOST_USERS = 40_000  # of the past log, from whom the spread is estimated
+
+
+@dataclass(frozen=True)
+class LogPlan:
+    """How large the next log must be.
+
+    Attributes:
+        campaign: its name.
+        reward: what the reward is called.
+        past: what the past log says.
+        users: of the next log.
+        days: of the next log.
+        gain: relative gain that users are wanted for; None where none was asked for.
+        sizes: by the share that is drawn at random.
+    """
+
+    campaign: str
+    reward: str
+    past: PastActivity
+    users: int
+    days: int
+    gain: float | None
+    sizes: tuple[LogSize, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        """For `--json`."""
+        past = {key: value for key, value in asdict(self.past).items() if key not in ("given", "states")}
+        return {**asdict(self), "past": past}
+
+
+def plan_log(
+    log: Any,
+    *,
+    campaign: Campaign | str | Path | None = None,
+    users: int | None = None,
+    days: int | None = None,
+    gain: float | None = None,
+    shares: Sequence[float] = SHARES,
+    threads: int | None = None,
+) -> LogPlan:
+    """Say what a log of some size can prove, and what drawing actions at random costs meanwhile.
+
+    Args:
+        log: a campaign with a past log of the customers, or the path of its file; or a table in memory. Nothing in it
+            has to be random.
+        campaign: what the columns of a table in memory mean; None: guessed as `init` does.
+        users: of the next log; None: as many as the past one has.
+        days: of the next log; None: as many as the past one has.
+        gain: relative to the reward of the log, e.g. 0.02, to say how many users find it.
+        shares: of the decisions that may be drawn evenly at random, in (0, 1].
+        threads: of DuckDB; None: its choice.
+
+    Raises:
+        OutlayError: if a number is impossible, or users' rewards do not differ.
+        CampaignError: if the campaign file is wrong, or names what the log does not have.
+        LogError: if the log cannot be read or fails a check that blocks.
+    """
+    for key, value in (("users", users), ("days", days)):
+        if value is not None and value < 1:
+            raise OutlayError(f"is {value}; must be at least 1.", where=key, way_out="Give the size of the next log.")
+    if wrong := [share for share in shares if not 0 < share <= 1]:
+        raise OutlayError(f"has {wrong[0]:g}; must be above 0, and at most 1.", where="shares", way_out="Give shares.")
+    if gain is not None and not 0 < gain < 1:
+        way_out = "Give a relative gain, e.g. 0.02 for 2%."
+        raise OutlayError(f"is {gain:g}; must be between 0 and 1.", where="gain", way_out=way_out)
+    with campaign_of(log, campaign) as known, tempfile.TemporaryDirectory(prefix="outlay-") as folder:
+        of = known if isinstance(known, Campaign) else Campaign.load(known)
+        past = _past(of, Path(folder), threads)
+    if past.mean == 0 or past.spread == 0:
+        raise OutlayError(
+            "is the same in every row: nothing can be proved about it.",
+            file=of.path,
+            where="log.reward",
+            way_out="Take an outcome that differs between users or days.",
+        )
+    users, days = past.users if users is None else users, past.days if days is None else days
+    sizes = tuple(log_sizes(past, users=users, days=days, gain=gain, shares=shares))
+    return LogPlan(of.meta.name, of.reward_label, past, users, days, gain, sizes)
+
+
+def _past(campaign: Campaign, folder: Path, threads: int | None) -> PastActivity:
+    """What the log says of the next one."""
+    data = prepare(campaign, folder / "data", threads=threads)
+    campaign = data.campaign
+    measure = Measure(data, EVERYONE, None, most_users=MOST_USERS)
+    panel = measure.panel
+    advantage, value = advantages(panel)
+    known = (panel.following >= 0) | panel.terminal
+    if panel.discount == 0:  # nothing follows a row
+        advantage, known = panel.outcome[:, 0] - value, np.ones(len(panel), np.bool_)
+    choice = ~panel.forced
+    found = past_activity(
+        panel.outcome[choice, 0],
+        np.where(known, advantage, np.nan)[choice],
+        panel.action[choice],
+        measure.propensity()[choice] if campaign.log.known_assignment else None,
+        panel.user[choice],
+        None if panel.state is None else panel.state[choice],
+        actions=data.num_actions,
+        discount=panel.discount,
+    )
+    return replace(found, users=len(data.users))

@@ -1,0 +1,163 @@
+"""How large the next log must be: the error and the cost that are told, against simulated logs and exact values."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from numpy.typing import NDArray
+from typer.testing import CliRunner
+
+from campaign_files import campaign_file, panel
+from outlay import plan_log
+from outlay.cli.main import app
+from outlay.core.errors import OutlayError
+from outlay.ops.intervals import quantile
+from outlay.ops.tabular import measure
+from outlay.simulators.habit import COUPONS, DISCOUNT, model, states
+
+USERS, DAYS, PAST = 3_000, 7, 0.3
+USUAL = 2  # the coupon that the old policy gives, an index
+
+
+def drawn(share: float) -> NDArray[np.float64]:
+    """`[S, A]` the old policy, of which a share is drawn evenly."""
+    policy = np.full((10, len(COUPONS)), share / len(COUPONS))
+    policy[:, USUAL] += 1 - share
+    return policy
+
+
+def habit(users: int, share: float, seed: int) -> dict[str, NDArray[np.float64]]:
+    """Columns of a log of the habit world."""
+    world, policy, rng = model(), drawn(share), np.random.default_rng(seed)
+    yesterday, level = states()
+    state, days = world.newcomers(rng, users), []
+    for day in range(DAYS):
+        action = (rng.random(users)[:, None] > policy[state].cumsum(axis=1)).sum(axis=1).clip(max=len(COUPONS) - 1)
+        active, after = world.day(rng, state, action)
+        days.append((np.arange(users), np.full(users, day), state, yesterday[state], level[state], action, active))
+        state = after
+    names = ("user", "day", "state", "yesterday", "level", "action", "active")
+    found = dict(zip(names, map(np.concatenate, zip(*days, strict=True)), strict=True))
+    return {**found, "coupon": COUPONS[found["action"]], "p": policy[found["state"], found["action"]]}
+
+
+@pytest.fixture(scope="module")
+def past(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("past")
+    pq.write_table(pa.table(habit(20_000, PAST, 1)), folder / "log.parquet")
+    path = folder / "campaign.toml"
+    path.write_text(f"""
+[campaign]
+name = "habit"
+discount = {DISCOUNT}
+[log]
+source = "log.parquet"
+user = "user"
+time = "day"
+action = "coupon"
+reward = "active"
+propensity = "p"
+[log.features]
+categorical = ["yesterday", "level"]
+[[budget]]
+name = "coupons"
+cost = "coupon * active"
+at_most = 2
+""")
+    return path
+
+
+def gain(log: dict[str, NDArray[np.float64]], action: int) -> float:
+    """Value of always giving `action` less that of the log's policy, by counts of states and actions."""
+    state, follows = log["state"].astype(int), log["day"] < DAYS - 1
+    after = np.flatnonzero(follows) + USERS  # rows are ordered by day
+
+    def value(rows: NDArray[np.bool_]) -> float:
+        moves, reward = np.zeros((10, 10)), np.zeros(10)
+        here = state[rows]
+        np.add.at(reward, here, log["active"][rows])
+        reward /= np.bincount(here, minlength=10)
+        going = np.flatnonzero(rows & follows)
+        np.add.at(moves, (state[going], state[after[np.searchsorted(np.flatnonzero(follows), going)]]), 1)
+        moves /= moves.sum(axis=1, keepdims=True)
+        return float(model().start @ np.linalg.solve(np.eye(10) - DISCOUNT * moves, reward) * (1 - DISCOUNT))
+
+    return value(log["action"] == action) - value(np.ones(len(state), np.bool_))
+
+
+def test_the_error_that_is_told_is_that_of_simulated_logs(past: Path) -> None:
+    """Of a policy that gives a coupon which the log gives in `share`/11 of its rows, over 60 logs; within 20%."""
+    share = 0.5
+    plan = plan_log(past, users=USERS, days=DAYS, shares=[share])
+    logs = [habit(USERS, share, 100 + i) for i in range(60)]
+    spread = np.std([gain(log, 5) for log in logs], ddof=1)
+    rare = share / len(COUPONS)
+    # The plan takes every action alike; the policy here gives one of the ten rare ones.
+    mixed = np.mean([1 / drawn(share)[0, a] for a in range(len(COUPONS))])
+    told = plan.sizes[0].half_width / quantile(0.975) * plan.past.mean * np.sqrt((1 / rare - 1) / (mixed - 1))
+    assert told / spread == pytest.approx(1, abs=0.2)
+
+
+def test_what_drawing_costs_is_near_the_exact_difference(past: Path) -> None:
+    cmdp = model().cmdp()
+    before = measure(cmdp, drawn(PAST))[0]
+    for size in plan_log(past).sizes:
+        exact = 1 - measure(cmdp, (1 - size.share) * drawn(PAST) + size.share * drawn(1.0))[0] / before
+        assert size.cost is not None
+        assert size.cost_error is not None
+        assert abs(size.cost - exact) < 3 * size.cost_error
+        assert size.cost == pytest.approx(exact, rel=0.2)
+
+
+def test_more_users_days_and_random_draws_find_smaller_gains(past: Path) -> None:
+    small, large = plan_log(past, users=50_000, gain=0.02), plan_log(past, users=200_000, days=14, gain=0.02)
+    for before, after in zip(small.sizes, large.sizes, strict=True):
+        assert after.half_width == pytest.approx(before.half_width / np.sqrt(8))
+        assert after.users_needed is not None
+        assert before.users_needed is not None
+        assert after.users_needed == pytest.approx(before.users_needed / 2, rel=0.01)
+    widths = [size.half_width for size in small.sizes]
+    assert widths == sorted(widths, reverse=True)
+    needed = small.sizes[3].users_needed
+    assert needed is not None
+    assert plan_log(past, users=needed).sizes[3].smallest == pytest.approx(0.02, rel=0.01)
+
+
+def test_too_few_rows_of_an_action_in_a_state_are_told(past: Path) -> None:
+    sizes = plan_log(past, users=100).sizes
+    assert not any(size.supported for size in sizes)
+    found = plan_log(past, users=100, gain=0.9).sizes[0].users_needed
+    assert found is not None
+    assert plan_log(past, users=found).sizes[0].supported
+
+
+def test_a_log_in_which_nothing_was_random_has_a_plan_but_no_cost(tmp_path: Path) -> None:
+    path = campaign_file(tmp_path, {k: v for k, v in panel(users=300, days=4).items() if k != "p"})
+    plan = plan_log(path, gain=0.1)
+    assert [size.cost for size in plan.sizes] == [None] * len(plan.sizes)
+    assert all(size.users_needed for size in plan.sizes)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--gain", "2"], "gain: is 2; must be between 0 and 1"),
+        (["--users", "0"], "users: is 0; must be at least 1"),
+        (["--days", "-3"], "days: is -3; must be at least 1"),
+    ],
+)
+def test_wrong_sizes_are_one_error(past: Path, options: list[str], said: str) -> None:
+    answer = CliRunner().invoke(app, ["plan-log", str(past), *options])
+    assert isinstance(answer.exception, OutlayError)
+    assert said in str(answer.exception)
+
+
+def test_the_command_prints_a_row_per_share(past: Path) -> None:
+    answer = CliRunner().invoke(app, ["plan-log", str(past), "--gain", "0.02"])
+    assert answer.exit_code == 0, answer.output
+    assert "users for 2%" in answer.output
+    assert answer.output.count("%  ") >= 7
