@@ -678,7 +678,7 @@ class Campaign(Settings):
             return absolute(self.log.source, self.path.parent)
         joined = (table.join.source for table in self.events if table.join is not None)
         sources = (*(table.source for table in self.events), *joined)
-        return tuple((self.path.parent / source).absolute() for source in sources)
+        return tuple((self.path.parent / source).resolve() for source in sources)
 
     def read_as(self, read: Campaign) -> Campaign:
         """The same campaign with what it leaves open as another was read: labels, and whether users have one row."""

@@ -54,8 +54,9 @@ class MadeRows:
         users: of how many users.
         tables: how many tables they were made of.
         crowded: decisions that are in no row, since a unit of their user had one already.
-        lost: events with a time that are in no row, of all `events`.
-        events: see `lost`.
+        before: events that came before their user's first row.
+        late: events that are credited to no decision, of all `later` that should be.
+        later: see `late`.
     """
 
     file: Path
@@ -64,8 +65,9 @@ class MadeRows:
     users: int
     tables: int
     crowded: int
-    lost: int
-    events: int
+    before: int
+    late: int
+    later: int
 
     def findings(self) -> list[Finding]:
         """What `check` says of it."""
@@ -75,12 +77,14 @@ class MadeRows:
             text = f"{self.crowded:,} decisions are left out: their user had one in the same unit before."
             way_out = 'Take a shorter unit, or rows.unit = "decision".'
             found.append(Finding("warning", "rows.unit", text, way_out, self.crowded))
-        if self.lost:
-            share = percent(self.lost / self.events)
-            why = "they came before their user's first row, or too late after a decision"
-            text = f"{self.lost:,} of {self.events:,} events ({share}) are in no row: {why}."
-            much, way_out = self.lost > MOST * self.events, "Look at the users and times of the tables, and at within."
-            found.append(Finding("warning" if much else "note", "events", text, way_out if much else "", self.lost))
+        if self.before:
+            text = f"{self.before:,} events came before their user's first row, which begins after the first of them."
+            found.append(Finding("note", "events", text, "", self.before))
+        if self.late:
+            share, much = percent(self.late / self.later), self.late > MOST * self.later
+            text = f"{self.late:,} of {self.later:,} events that count for a decision ({share}) had none, or came too late."
+            way_out = "Look at users and times of both tables, and at within." if much else ""
+            found.append(Finding("warning" if much else "note", "events", text, way_out, self.late))
         return found
 
 
@@ -382,15 +386,16 @@ def _placed(campaign: Campaign, tables: Sequence[_Table], i: int) -> str:
     )
 
 
-def _counted(source: Source, campaign: Campaign, tables: Sequence[_Table]) -> tuple[int, int, int]:
-    """Decisions that share a unit with another, events that are in no row, and all events of sums."""
+def _counted(source: Source, campaign: Campaign, tables: Sequence[_Table]) -> tuple[int, int, int, int]:
+    """Count decisions that share a unit with another; events before a first row; late ones, of those of decisions."""
     relations = [f"read_parquet({literal(table.file)})" for table in tables]
     parts, decided = _parts(campaign, tables, relations), _decisions(campaign)
     [(crowded,)] = source.run(f"WITH {parts} SELECT (SELECT count(*) FROM e{decided}) - (SELECT count(*) FROM decided)")
-    lost = events = 0
-    for i in range(len(tables)):
+    lost, events = {"when": 0, "decision": 0}, {"when": 0, "decision": 0}
+    for i, table in enumerate(tables):
         if _summed(campaign, i):
             placed_events = f"SELECT count(*) FROM ({_placed(campaign, tables, i)})"
             [(every, placed)] = source.run(f"WITH {parts} SELECT (SELECT count(*) FROM e{i}), ({placed_events})")
-            events, lost = events + int(every), lost + int(every) - int(placed)
-    return int(crowded), lost, events
+            lost[table.spec.credited] += int(every) - int(placed)
+            events[table.spec.credited] += int(every)
+    return int(crowded), lost["when"], lost["decision"], events["decision"]
