@@ -82,7 +82,8 @@ class MadeRows:
             found.append(Finding("note", "events", text, "", self.before))
         if self.late:
             share, much = percent(self.late / self.later), self.late > MOST * self.later
-            text = f"{self.late:,} of {self.later:,} events that count for a decision ({share}) had none, or came too late."
+            those = f"{self.late:,} of {self.later:,} events that count for a decision ({share})"
+            text = f"{those} had none, or came too late."
             way_out = "Look at users and times of both tables, and at within." if much else ""
             found.append(Finding("warning" if much else "note", "events", text, way_out, self.late))
         return found
