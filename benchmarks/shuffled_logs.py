@@ -129,9 +129,7 @@ def main() -> None:
     for name, kinds in found.items():
         listed = ", ".join(f"{kind} {count}" for kind, count in kinds.most_common())
         claimed = kinds["serve"] + kinds["behind the cap"]
-        print(
-            f"| {name} | {kinds.total()} | {kinds['serve'] + kinds['behind the cap']} | {kinds['promising']} | {listed} |"
-        )
+        print(f"| {name} | {kinds.total()} | {claimed} | {kinds['promising']} | {listed} |")
 
 
 if __name__ == "__main__":

@@ -49,6 +49,7 @@ COMMANDS = (
     "export-log",
     "simulate",
     "doctor",
+    "mcp",
 )
 
 

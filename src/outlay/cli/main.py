@@ -67,6 +67,7 @@ for command in (
     export_log,
     use.simulate,
     use.doctor,
+    use.mcp,
 ):
     app.command()(command)
 app.add_typer(experiment.app, name="experiment")

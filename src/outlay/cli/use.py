@@ -27,6 +27,7 @@ from outlay.cli.console import (
 from outlay.core.actions import shown
 from outlay.core.errors import OutlayError
 from outlay.core.files import partial_of
+from outlay.core.machine import optional
 from outlay.core.wording import number, percent
 from outlay.simulators import CAMPAIGNS
 
@@ -219,3 +220,24 @@ def _report_new_values(unknown: int, unseen: int) -> None:
         warn(
             f"Rows in states that the log never showed: {number(unseen)}. They got the action that is best on average."
         )
+
+
+def mcp(
+    skill: Annotated[
+        bool, typer.Option("--skill", help="Print how an agent gets from a log to a verdict, and stop.")
+    ] = False,
+) -> None:
+    """Serve these commands as tools to an agent, over standard input and output (Model Context Protocol).
+
+    An agent's client starts it: its command is outlay, its argument mcp.
+
+    Example: outlay mcp --skill
+    """
+    with optional():
+        from outlay.agents.server import server
+        from outlay.agents.server import skill as text
+
+    if skill:
+        say(text())
+        return
+    server().run("stdio")

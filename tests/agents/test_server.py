@@ -1,0 +1,93 @@
+"""The tools that an agent gets, asked by a real client over standard input and output."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+
+from outlay.agents.server import server, skill
+from outlay.evaluating.verdict import VerdictKind
+
+mcp = pytest.importorskip("mcp")
+
+TOOLS = {"init", "check", "plan_log", "train", "evaluate", "frontier", "report", "score", "simulate"}
+
+
+class Agent:
+    """A client that calls one tool after the other, each on a connection of its own."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.progress = folder, list[float]()
+
+    def call(self, tool: str, **arguments: Any) -> Any:
+        """The tool's structured result; its words where it is an error."""
+        return anyio.run(self._call, tool, arguments)
+
+    async def _call(self, tool: str, arguments: dict[str, Any]) -> Any:
+        from mcp.client.stdio import StdioServerParameters, stdio_client
+
+        async def tell(done: float, _total: float | None, _words: str | None) -> None:
+            self.progress.append(done)
+
+        outlay = str(Path(sys.executable).with_name("outlay"))
+        with (self.folder / "stderr.txt").open("a") as errors:
+            parameters = StdioServerParameters(command=outlay, args=["mcp"], cwd=self.folder)
+            async with mcp.Client(stdio_client(parameters, errlog=errors)) as client:
+                assert client.instructions == skill()
+                answer = await client.call_tool(tool, arguments, progress_callback=tell)
+        if answer.is_error:
+            return answer.content[0].text
+        return answer.structured_content
+
+
+@pytest.fixture(scope="module")
+def agent(tmp_path_factory: pytest.TempPathFactory) -> Agent:
+    return Agent(tmp_path_factory.mktemp("agent"))
+
+
+def test_the_tools_are_the_verbs_and_say_what_they_take() -> None:
+    async def listed() -> list[Any]:
+        return list(await server().list_tools())
+
+    tools = anyio.run(listed)
+    assert {tool.name for tool in tools} == TOOLS
+    for tool in tools:
+        assert tool.description
+        assert "context" not in tool.input_schema["properties"]
+
+
+def test_the_skill_names_every_verdict() -> None:
+    named = {kind.value for kind in VerdictKind if f"`{kind.value}`" in skill()}
+    assert named == {kind.value for kind in VerdictKind}
+
+
+def test_an_agent_gets_from_a_log_to_a_verdict(agent: Agent) -> None:
+    """With the tools alone: simulate, guess the roles, check, plan, train, evaluate, ask for other budgets, report."""
+    made = agent.call("simulate", campaign="habit", out="habit", users=4000)
+    assert Path(agent.folder / made["campaign"]).exists()
+    drafted = agent.call("init", log="habit/log.parquet", out="draft.toml")
+    assert {column["column"]: column["role"] for column in drafted["columns"]}["coupon"] == "action"
+    assert (agent.folder / "draft.toml").read_text() == drafted["text"]
+    checked = agent.call("check", campaign=made["campaign"])
+    assert checked["users"] == 4000
+    assert not checked["blocks"]
+    assert agent.call("plan_log", campaign=made["campaign"], gain=0.02)["sizes"][-1]["users_needed"] > 4000
+    assert agent.call("train", campaign=made["campaign"], out="run")["members"]
+    assert max(agent.progress) > 0.5
+    judged = agent.call("evaluate", run="run")
+    assert judged["verdict"]["kind"] in set(VerdictKind)
+    assert judged["verdict"]["words"]
+    assert any(estimate["policy"] == "mixture" for estimate in judged["estimates"])
+    assert len(agent.call("frontier", run="run", budgets=[1.8, 2.0])["requested"]) == 2
+    assert (agent.folder / agent.call("report", run="run")["page"]).exists()
+
+
+def test_what_is_wrong_comes_back_as_a_person_would_read_it(agent: Agent) -> None:
+    assert "no-such.toml" in agent.call("check", campaign="no-such.toml")
+    assert "must be between 0 and 1" in agent.call("plan_log", campaign="habit/campaign.toml", gain=3.0)
+    errors = (agent.folder / "stderr.txt").read_text()
+    assert "Traceback" not in errors
