@@ -1,5 +1,18 @@
 """outlay: which incentive each user should get, so that a budget buys the most lasting activity.
 
+    import outlay
+
+    outlay.init("log.csv", "campaign.toml")          # what each column is; look at it, and change what is wrong
+    outlay.check("campaign.toml")                    # is the log fit to learn from?
+    run = outlay.train("campaign.toml", "run")
+    outlay.evaluate(run)                             # the verdict: switch, test it first, or keep what you have
+    outlay.frontier(run, [1.5, 2.0])                 # what other budgets would buy
+    outlay.report(run)                               # run/report.html, for people
+
+A table in memory (pandas, polars, pyarrow, DuckDB) may stand for "log.csv", with `campaign="campaign.toml"` beside it.
+Results show themselves in a line, and in a notebook as a table; `result.to_pandas("estimates")` gives a data frame.
+What is wrong with an input is an OutlayError: what was found, where, and the way out.
+
 The functions are the files of `jobs/`; they are loaded when they are first asked for, so that `import outlay` is light
 and only training loads JAX.
 """

@@ -29,6 +29,7 @@ from outlay.core.campaign import Campaign
 from outlay.core.files import MANIFEST
 from outlay.core.history import History
 from outlay.core.schema import Schema, user_text
+from outlay.core.shown import Shown, counted
 from outlay.ops.hashing import rendezvous
 
 CELLS = 1 << 20  # codes and numbers a session sees at a time, so that wide rows do not fill the memory
@@ -144,8 +145,8 @@ class Member:
         return np.where(allowed, value, -np.inf).argmax(1), value
 
 
-@dataclass(frozen=True)
-class Bundle:
+@dataclass(frozen=True, repr=False)
+class Bundle(Shown):
     """A verified bundle. k members, K actions, H heads.
 
     Attributes:
@@ -163,6 +164,10 @@ class Bundle:
     members: tuple[Member, ...]
     judgement: Judgement | None = None
     capped: tuple[Member, ...] = ()
+
+    def headline(self) -> str:
+        """Where it lies, and what it holds."""
+        return f"{self.folder}, {counted(len(self.members), 'member')}, {len(self.actions)} actions, id {self.id[:12]}."
 
     @property
     def id(self) -> str:

@@ -13,6 +13,7 @@ from outlay.bundles.manifest import unseal
 from outlay.core.campaign import Campaign
 from outlay.core.errors import FolderError
 from outlay.core.files import read_manifest
+from outlay.core.shown import Shown, counted
 from outlay.core.transitions import Transitions
 
 ESTIMATES = "estimates.json"
@@ -95,8 +96,8 @@ class CalibrationRecord:
     tenths: GroupsRecord
 
 
-@dataclass(frozen=True)
-class Run:
+@dataclass(frozen=True, repr=False)
+class Run(Shown):
     """A finished training.
 
     Attributes:
@@ -106,6 +107,11 @@ class Run:
 
     folder: Path
     manifest: dict[str, Any]
+
+    def headline(self) -> str:
+        """Where it lies, and what was learned."""
+        count = len(self.manifest["members"])
+        return f"{self.folder}, {self.manifest['method']}, a mixture of {counted(count, 'member')}."
 
     @classmethod
     def open(cls, folder: str | Path) -> Run:

@@ -8,11 +8,12 @@ A method leads where no other is ahead of it by more than two standard deviation
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 from outlay.core.campaign import BudgetLimit
+from outlay.core.shown import Shown
 
 CONTROLS = {"immediate": "equal spend on day one", "total": "the campaign's limits"}
 RE_SOLVED = ", re-solved"  # ends the name of a rule whose weights were solved again on the fitted figures
@@ -109,8 +110,8 @@ class StoredCount:
     sd: float | None
 
 
-@dataclass(frozen=True)
-class Comparison:
+@dataclass(frozen=True, repr=False)
+class Comparison(Shown):
     """Methods side by side; comparison.json holds the same.
 
     Attributes:
@@ -141,6 +142,15 @@ class Comparison:
     users: int
     rows: tuple[MethodRow, ...]
     stored: dict[str, tuple[StoredCount, ...]]
+
+    def headline(self) -> str:
+        """Who is compared, and how."""
+        names = ", ".join(dict.fromkeys(row.name for row in self.rows))
+        return f"{names} in {self.campaign}, {self.seeds} trainings of each."
+
+    def tables(self) -> Mapping[str, Sequence[Any]]:
+        """A row per method and control."""
+        return {"rows": self.rows}
 
     @property
     def knows_truth(self) -> bool:

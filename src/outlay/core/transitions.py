@@ -27,6 +27,8 @@ from outlay.core.campaign import Campaign
 from outlay.core.errors import FolderError
 from outlay.core.files import read_manifest
 from outlay.core.schema import Schema
+from outlay.core.shown import Shown
+from outlay.core.wording import number
 
 LEARN, SELECT, CERTIFY, EVERYONE = 0, 1, 2, 3
 SPLITS = ("learn", "select", "certify")
@@ -136,8 +138,8 @@ class DataManifest:
 _MANIFEST = TypeAdapter(DataManifest)
 
 
-@dataclass(frozen=True)
-class Transitions:
+@dataclass(frozen=True, repr=False)
+class Transitions(Shown):
     """A DATA folder, opened. N rows, K actions, m budgets, U users.
 
     Attributes:
@@ -191,6 +193,11 @@ class Transitions:
     draw: NDArray[np.float64] | None = None
     cluster: NDArray[np.int64] | None = None
     further: Callable[[NDArray[Any]], NDArray[np.float32]] | None = None
+
+    def headline(self) -> str:
+        """Where it lies, and how large it is."""
+        size = f"{number(len(self))} rows of {number(len(self.users))} users, {self.num_actions} actions"
+        return f"{self.folder}, {size}."
 
     def __len__(self) -> int:
         return len(self.action)

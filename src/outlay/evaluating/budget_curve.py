@@ -5,9 +5,12 @@ Costs and limits are as in the campaign file: a floor is not negated. Tuples `[m
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from outlay.core.campaign import BudgetLimit
+from outlay.core.shown import Shown
 from outlay.estimators.certificate import CONDITION, Certificate
 from outlay.estimators.windowed import Window
 from outlay.evaluating.holding import Holding
@@ -134,8 +137,8 @@ class ExportedBundle:
     certificate: Certificate
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BudgetCurve:
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class BudgetCurve(Shown):
     """The frontier of a run.
 
     Attributes:
@@ -181,6 +184,15 @@ class BudgetCurve:
     condition: str = CONDITION
     export: ExportedBundle | None = None
     holding: Holding | None = None
+
+    def headline(self) -> str:
+        """What the curve spans."""
+        span = f"{self.least:.3g} to {self.most:.3g} {self.unit}"
+        return f"what {self.money} buys of {self.reward_label} in {self.campaign}, from {span} per decision."
+
+    def tables(self) -> Mapping[str, Sequence[Any]]:
+        """The curve, the budgets that were asked for, and the policies behind it."""
+        return {"curve": self.curve, "requested": self.requested, "policies": self.policies}
 
     @property
     def place(self) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -14,6 +14,7 @@ from outlay.core.campaign import Campaign
 from outlay.core.errors import FolderError
 from outlay.core.estimate import Estimate, Target
 from outlay.core.files import write_json
+from outlay.core.shown import Shown
 from outlay.estimators.certificate import CONDITION, Certificate
 from outlay.estimators.day_effects import DayEffects
 from outlay.estimators.path_bias import PathBias
@@ -99,8 +100,8 @@ class PolicyRow:
     held: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Evaluation:
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class Evaluation(Shown):
     """An evaluation of one policy.
 
     Attributes:
@@ -151,6 +152,21 @@ class Evaluation:
     first_days: FirstDays | None = None
     holding: Holding | None = None
     condition: str = CONDITION
+
+    def headline(self) -> str:
+        """The verdict."""
+        return self.verdict.words
+
+    def tables(self) -> Mapping[str, Sequence[Any]]:
+        """Estimates of the policy and of others, differences, by segment, day by day, and what is given to whom."""
+        return {
+            "estimates": self.estimates,
+            "beside": self.beside,
+            "differences": self.differences,
+            "segments": self.segments,
+            "daily": self.daily,
+            "shares": self.shares,
+        }
 
     @property
     def title(self) -> str:

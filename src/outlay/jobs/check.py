@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import tempfile
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -14,7 +15,9 @@ from outlay.core.addresses import shown
 from outlay.core.assignment import Assignment
 from outlay.core.campaign import SUMMARIES, Campaign, HistorySection, Summary
 from outlay.core.errors import CampaignError, LogError
+from outlay.core.shown import Shown, counted
 from outlay.core.transitions import EVERYONE
+from outlay.core.wording import number
 from outlay.estimators.balance import BalanceCheck
 from outlay.estimators.markov import MarkovCheck
 from outlay.evaluating.next_test import SettlingTest, plan_settling
@@ -73,8 +76,8 @@ class TriedHistory:
     words: str
 
 
-@dataclass(frozen=True)
-class CheckReport:
+@dataclass(frozen=True, repr=False)
+class CheckReport(Shown):
     """What `check` found.
 
     Attributes:
@@ -126,6 +129,17 @@ class CheckReport:
     def blocks(self) -> bool:
         """Whether a finding stops `prepare`."""
         return any(finding.level == "error" for finding in self.findings)
+
+    def headline(self) -> str:
+        """Size, what blocks, and how actions were assigned."""
+        levels = [finding.level for finding in self.findings]
+        counts = ", ".join(counted(levels.count(level), level) for level in ("error", "warning"))
+        drawn = f" {self.randomisation.verdict}" if self.randomisation else ""
+        return f"{number(self.rows)} rows of {number(self.users)} users in {self.source}: {counts}.{drawn}"
+
+    def tables(self) -> Mapping[str, Sequence[Any]]:
+        """Findings, actions, effects and what past days would do."""
+        return {"findings": self.findings, "actions": self.actions, "effects": self.effects, "tried": self.tried}
 
     def to_dict(self) -> dict[str, Any]:
         """For `--json`."""

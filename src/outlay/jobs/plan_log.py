@@ -6,7 +6,7 @@ plan = plan_log("campaign.toml", gain=0.02)
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,10 @@ import numpy as np
 from outlay.choosing.measure import Measure
 from outlay.core.campaign import Campaign
 from outlay.core.errors import OutlayError
+from outlay.core.shown import Shown
 from outlay.core.transitions import EVERYONE
+from outlay.core.wording import days as days_in_words
+from outlay.core.wording import number
 from outlay.estimators.long_run import advantages
 from outlay.evaluating.log_size import SHARES, LogSize, PastActivity, log_sizes, past_activity
 from outlay.jobs.memory import campaign_of
@@ -25,8 +28,8 @@ from outlay.jobs.prepare import prepare
 MOST_USERS = 40_000  # of the past log, from whom the spread is estimated
 
 
-@dataclass(frozen=True)
-class LogPlan:
+@dataclass(frozen=True, repr=False)
+class LogPlan(Shown):
     """How large the next log must be.
 
     Attributes:
@@ -46,6 +49,14 @@ class LogPlan:
     days: int
     gain: float | None
     sizes: tuple[LogSize, ...]
+
+    def headline(self) -> str:
+        """The size of the next log."""
+        return f"a log of {number(self.users)} users over {days_in_words(self.days)}, by the share drawn at random."
+
+    def tables(self) -> Mapping[str, Sequence[Any]]:
+        """What each share can prove."""
+        return {"sizes": self.sizes}
 
     def to_dict(self) -> dict[str, Any]:
         """For `--json`."""
