@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from outlay.bundles.read import load_bundle
     from outlay.core.campaign import Campaign
     from outlay.core.cmdp import TabularCMDP
+    from outlay.core.errors import OutlayError
     from outlay.jobs.analyze_experiment import analyze_experiment
     from outlay.jobs.assign_users import assign_users
     from outlay.jobs.check import check
@@ -48,6 +49,7 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "Campaign": "outlay.core.campaign",
+    "OutlayError": "outlay.core.errors",
     "TabularCMDP": "outlay.core.cmdp",
     "allocate": "outlay.response.allocation",
     "analyze_experiment": "outlay.jobs.analyze_experiment",
@@ -71,6 +73,7 @@ _HOMES = {
 
 __all__ = [
     "Campaign",
+    "OutlayError",
     "TabularCMDP",
     "__version__",
     "allocate",

@@ -54,3 +54,36 @@ def test_a_table_is_trained_on_and_scored(tmp_path: Path) -> None:
     outlay.train(pa.table(COLUMNS), tmp_path / "run", campaign=campaign)
     result = outlay.score(tmp_path / "run" / "bundle", pa.table(COLUMNS).slice(0, 40), tmp_path / "out.parquet")
     assert result.rows == 40
+
+
+@pytest.mark.parametrize("wrong", [None, {}, 3, [1]])
+def test_what_is_no_log_is_one_error(tmp_path: Path, wrong: Any) -> None:
+    for job in (outlay.check, lambda log: outlay.train(log, tmp_path / "run")):
+        with pytest.raises(
+            outlay.OutlayError, match=r"log: is .*, which is neither a file nor a table\. Give the path"
+        ):
+            job(wrong)
+    with pytest.raises(outlay.OutlayError, match=r"rows: is .*, which is neither a file nor a table\. Give the path"):
+        outlay.score("bundle", wrong, tmp_path / "out.csv")
+    with pytest.raises(outlay.OutlayError, match=r"is not the path of a file\. Give a campaign\.toml"):
+        outlay.prepare(wrong, tmp_path / "data")
+
+
+def test_errors_name_the_argument_and_no_file_of_ours(tmp_path: Path) -> None:
+    campaign = campaign_file(tmp_path, COLUMNS)
+    outlay.train(pa.table(COLUMNS), tmp_path / "run", campaign=campaign, oracle="tabular")
+    wrong = pa.table(COLUMNS | {"active": ["x"] * 400})
+    empty = pa.table(COLUMNS).slice(0, 0)
+    for job, called in (
+        (lambda: outlay.check(empty, campaign=campaign), "the table 'log'"),
+        (lambda: outlay.check(wrong, campaign=campaign), "active"),
+        (lambda: outlay.score(tmp_path / "run" / "bundle", empty, tmp_path / "out.csv"), "the table 'rows'"),
+        (
+            lambda: outlay.score(tmp_path / "run" / "bundle", pa.table({"user_id": ["a"]}), tmp_path / "out.csv"),
+            r"the table 'rows', column 'level'.*Columns: user_id",
+        ),
+    ):
+        with pytest.raises(OutlayError, match=called) as error:
+            job()
+        assert "table.parquet" not in str(error.value)
+    assert outlay.check(pa.table(COLUMNS), campaign=campaign).source == "a table in memory"

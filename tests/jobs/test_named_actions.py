@@ -13,9 +13,13 @@ import pyarrow.parquet as pq
 import pytest
 
 import outlay
-from outlay.core.actions import ActionNames
+from outlay.choosing.reserve import reserves
+from outlay.cli.experiment import _arm
+from outlay.core.actions import ActionNames, shown
 from outlay.core.errors import OutlayError
+from outlay.core.reserves import TOO_LOW
 from outlay.jobs.allocate import allocate_users
+from telling import missing
 
 OFFERS = ("none", "10% off", "men's mail")
 PRICES = """{ "10% off" = 1.5, "men's mail" = 0.15 }"""
@@ -175,6 +179,8 @@ def test_names_are_told_from_amounts() -> None:
     assert unnamed.given(0.0) == "none"  # what a server gives where nothing else is left
     assert [unnamed.value(each) for each in ("a", "b")] == [1, 2]
     assert ActionNames.of((), (), 0.0).value("1.5") == 1.5
+    assert ActionNames.of(("0", "1"), (), 0.0).values == (0, 1)
+    assert ActionNames.of(("none", "a"), (), None).given(0.0) == "nothing"  # none is an action as any other here
 
 
 @pytest.mark.parametrize(
@@ -256,6 +262,103 @@ def test_a_policy_table_names_actions(tmp_path: Path) -> None:
         outlay.evaluate(data.folder, policy=tmp_path / "policy.parquet")
 
 
+def test_a_policy_table_of_a_log_without_time_needs_none(tmp_path: Path) -> None:
+    columns = offers(days=1)
+    data = outlay.prepare(written(tmp_path, columns, log='user = "customer"'), tmp_path / "data")
+    for more in ({}, {"time": [0] * 300}):
+        table = {"customer": columns["customer"], **more, "men's mail": [1.0] * 300, "10% off": [0.0] * 300}
+        pq.write_table(pa.table(table | {"none": [0.0] * 300}), tmp_path / "policy.parquet")
+        found = outlay.evaluate(data.folder, policy=tmp_path / "policy.parquet")
+        assert {each.action for each in found.shares if each.share == 1} == {"men's mail"}
+    pq.write_table(pa.table({"user": columns["customer"]}), tmp_path / "policy.parquet")
+    with pytest.raises(
+        OutlayError, match=r"its first column is 'user'; expected: 'customer'\. Name them as log\.user in"
+    ):
+        outlay.evaluate(data.folder, policy=tmp_path / "policy.parquet")
+
+
+@pytest.mark.parametrize(
+    ("changed", "words"),
+    [
+        (
+            {"cost": '{ "10% off" = 1.5, " 10% off " = 2 }'},
+            r"budget money\.cost: '10% off' and ' 10% off ' are one action",
+        ),
+        ({"budget": 'reserve = { "10 off" = 1 }'}, r"budget money\.reserve: names '10 off'.*Did you mean '10% off'\?"),
+        ({"budget": "reserve = 3"}, r"reserve: is 3; expected: a text"),
+    ],
+)
+def test_tables_of_actions_are_looked_at(tmp_path: Path, changed: dict[str, str], words: str) -> None:
+    with pytest.raises(OutlayError, match=words):
+        outlay.check(written(tmp_path, offers(), **changed))
+
+
+@pytest.mark.parametrize(
+    ("names", "may", "log", "none"),
+    [
+        ((False, True), [False, True], "", 'none = "No"'),
+        ((False, True), ["No", "Yes"], "", 'none = "No"'),
+        ((1, 2), [1, 2], 'actions = ["1", "2"]', 'none = "1"'),
+        ((1.0, 2.0), [1.0, 2.0], 'actions = ["1", "2"]', 'none = "1"'),
+        (("a", "b"), ["a", "b"], "", 'none = "a"'),
+    ],
+)
+def test_lists_of_allowed_actions_may_hold_what_the_column_does(
+    tmp_path: Path, names: tuple[Any, ...], may: list[Any], log: str, none: str
+) -> None:
+    columns = offers(names=names)
+    lists = [may[:1] if name == names[0] and row % 2 else may for row, name in enumerate(columns["offer"])]
+    columns["may"] = lists
+    log = f'user = "customer"\ntime = "day"\neligible = "may"\n{log}'
+    path = written(tmp_path, columns, campaign=none, cost='"visit"', log=log, name="log.parquet")
+    data = outlay.prepare(path, tmp_path / "data")
+    assert data.allowed(np.arange(900)).tolist() == [[True, len(each) == 2] for each in lists]
+
+
+def test_names_in_lists_that_are_no_actions_are_told(tmp_path: Path) -> None:
+    columns = offers()
+    columns["may"] = [[*OFFERS, "20% off"]] * 900
+    path = written(tmp_path, columns, log='user = "customer"\ntime = "day"\neligible = "may"', name="log.parquet")
+    found = {each.key: each for each in outlay.check(path).findings}["log.eligible"]
+    assert (found.level, found.count) == ("warning", 900)
+    columns["may"] = [["none", "10% off"]] * 900
+    path = written(tmp_path, columns, log='user = "customer"\ntime = "day"\neligible = "may"', name="log.parquet")
+    found = {each.key: each for each in outlay.check(path).findings}["log.eligible"]
+    assert (found.level, missing(found.message, 'value "men\'s mail"')) == ("error", [])
+
+
+def test_a_reserve_may_be_a_table(tmp_path: Path) -> None:
+    budget = """reserve = { "10% off" = 3, "men's mail" = 0.5 }"""
+    run = outlay.train(written(tmp_path, offers(), budget=budget), tmp_path / "run", oracle="tabular")
+    assert outlay.load_bundle(run.bundle).manifest.reserve == (0.0, 3.0, 0.5)
+    path = written(tmp_path, offers(), budget='reserve = { "10% off" = 1 }')
+    found = [each for each in outlay.check(path).findings if each.level == "error"]
+    assert [(each.key, each.way_out) for each in found] == [("budget.reserve", TOO_LOW)]
+
+
+def test_sql_of_a_reserve_sees_the_column_as_it_is(tmp_path: Path) -> None:
+    """Truth values, whole numbers, and bins by their upper edges."""
+    columns = offers(names=("No", "Yes"))
+    budget = "reserve = 'case when offer then 2 else 0 end'"
+    path = written(tmp_path, columns, campaign='none = "No"', cost="{ Yes = 1 }", budget=budget)
+    data = outlay.prepare(path, tmp_path / "a")
+    assert reserves(data, data.campaign).tolist() == [0, 2]
+    log = 'user = "customer"\ntime = "day"\nactions = ["0", "1", "2"]'
+    columns, budget = offers(names=(0, 1, 2)), 'reserve = "offer"'
+    path = written(tmp_path, columns, campaign='none = "0"', log=log, cost='"offer * visit"', budget=budget)
+    data = outlay.prepare(path, tmp_path / "b")
+    assert reserves(data, data.campaign).tolist() == [0, 1, 2]
+    columns = offers()
+    columns["offer"] = np.random.default_rng(3).uniform(0, 10, 900).tolist()
+    columns["may"] = [[1.0, 8.0, 9.5]] * 900
+    log = 'user = "customer"\ntime = "day"\nbins = [0, 5, 8, 10]\neligible = "may"\nforced = "offer < 8 and offer >= 5"'
+    path = written(tmp_path, columns, campaign="", cost='"offer"', log=log, budget=budget, name="log.parquet")
+    report, data = outlay.check(path), outlay.prepare(path, tmp_path / "c")
+    assert reserves(data, data.campaign).tolist() == [5, 8, 10]
+    assert "budget.reserve" not in [each.key for each in report.findings]
+    assert data.allowed(np.arange(3)).tolist() == [[True, False, True]] * 3
+
+
 @pytest.mark.parametrize("bins", ["4", "[0, 3, 6, 10]"])
 @pytest.mark.parametrize("none", ["none = 0.0", ""])
 def test_continuous_amounts_are_put_into_bins(tmp_path: Path, bins: str, none: str) -> None:
@@ -288,7 +391,7 @@ def test_continuous_amounts_are_put_into_bins(tmp_path: Path, bins: str, none: s
         ("bins = [0, 5, 3]", "in ascending order"),
         ("bins = [0, 3, 5]", r"log\.bins: \d+ rows have an amount outside of the edges"),
         ("bins = 4\nactions = [1, 2]", "bins and actions are both given"),
-        ("bins = 1", "at least 2|is 1"),
+        ("bins = 1", r"bins is 1; expected: from 2 to 50, or edges, as \[0, 5, 10, 20\]"),
     ],
 )
 def test_bins_that_do_not_fit_are_told(tmp_path: Path, log: str, words: str) -> None:
@@ -304,3 +407,38 @@ def test_a_log_of_days_may_have_seen_each_user_once_so_far(tmp_path: Path) -> No
     report = outlay.check(written(tmp_path, offers(days=1), log=log))
     assert not report.once
     assert "campaign.discount" in [finding.key for finding in report.findings]
+
+
+def test_what_would_break_a_line_is_shown_escaped() -> None:
+    assert shown("men's\nmail\t\u202e") == "men's\\nmail\\t\\u202e"
+    assert shown("20 % off 👩‍👧") == "20 % off 👩‍👧"
+
+
+@pytest.mark.parametrize(
+    ("action", "called"),
+    [("10% off, big", "10% off, big"), ("2", "2"), ("01", None), ("nome", None)],
+)
+def test_an_arm_names_its_action(tmp_path: Path, action: str, called: str | None) -> None:
+    names = ("2", "none", "10% off, big")
+    log = 'user = "customer"\ntime = "cast(day as date)"'
+    columns = offers(names=names, days=1)
+    columns["day"] = ["2026-01-01"] * 300
+    path = written(tmp_path, columns, log=log, cost='{ "2" = 0.5 }', name="log.parquet")
+    arms = [_arm(f"a,action={action},share=0.5,budget=10"), _arm("b,random,share=0.5,budget=10")]
+    test = {"name": "T", "salt": "T", "start": "2027-01-04", "days": 7}
+    design = {"experiment": test, "arm": arms}
+    if called is None:
+        with pytest.raises(OutlayError, match=r"arm 'a'\.action: is .*, which is not an action of the campaign"):
+            outlay.plan_experiment(design, path, tmp_path / "experiment.toml")
+        return
+    plan = outlay.plan_experiment(design, path, tmp_path / "experiment.toml")
+    assert plan.experiment.arms[0].action == called
+
+
+@pytest.mark.parametrize(("none", "level"), [("7", "warning"), ("0", "note"), ("1", None)])
+def test_a_number_that_no_row_has_is_told_if_it_is_to_mean_nothing(
+    tmp_path: Path, none: str, level: str | None
+) -> None:
+    path = written(tmp_path, offers(names=(1, 2, 3)), campaign=f"none = {none}", cost='"offer * visit"')
+    found = {each.key: each.level for each in outlay.check(path).findings}
+    assert found.get("campaign.none") == level

@@ -7,6 +7,7 @@ import gzip
 import json
 import sqlite3
 import zipfile
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -17,10 +18,11 @@ import pyarrow.feather as pf
 import pyarrow.parquet as pq
 import pytest
 
-from outlay.core.campaign import Campaign
+from outlay.core.campaign import Campaign, ReadingSection
 from outlay.core.errors import LogError, OutlayError
 from outlay.jobs.check import check
 from outlay.jobs.init import OpenQuestion, guide
+from outlay.logs.source import Copying, open_source
 
 HEADS = ["kunde", "datum", "rabatt", "besucht", "umsatz", "stadt"]
 
@@ -242,3 +244,35 @@ def test_a_wrong_reading_is_refused_in_words(tmp_path: Path, line: str, found: s
     (tmp_path / "campaign.toml").write_text(f"{text}[log.reading]\n{line}\n[[budget]]{budget}")
     with pytest.raises(OutlayError, match=found):
         Campaign.load(tmp_path / "campaign.toml")
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        (
+            lambda lines: [*lines[:57], lines[57] + ",7", *lines[58:]],
+            r"line 58: has 4 values, and the header 3 columns",
+        ),
+        (lambda lines: [*lines[:99], "u,1", *lines[100:]], r"line 100: has 2 values, and the header 3 columns"),
+        (lambda lines: [*lines[:4], *(f"{each},9" for each in lines[4:])], r"line 5: has 4 values"),
+        (lambda _: ["a,b,c", "1,2,3", "1", "1,2,3,4"], r"line 3: has 1 values"),
+    ],
+)
+@pytest.mark.parametrize("delimiter", [None, ","])
+def test_a_ragged_line_is_named(
+    tmp_path: Path, change: Callable[[list[str]], list[str]], told: str, delimiter: str | None
+) -> None:
+    lines = ["user,day,name", *(f'u{i},{i},"x, {i}"' for i in range(300))]
+    path = tmp_path / "log.csv"
+    path.write_text("\n".join(change(lines)) + "\n")
+    reading = ReadingSection(delimiter=delimiter)
+    with pytest.raises(LogError, match=told), open_source(path, tmp_path, copying=Copying(reading=reading)):
+        pass
+
+
+@pytest.mark.parametrize("first", [["Report of March", ""], []])
+def test_a_title_above_a_table_is_no_ragged_line(tmp_path: Path, first: list[str]) -> None:
+    path = tmp_path / "log.csv"
+    path.write_text("\n".join([*first, "user,day", *(f"u{i},{i}" for i in range(300))]) + "\n")
+    with open_source(path, tmp_path) as source:
+        assert [*source.columns] == ["user", "day"]

@@ -116,8 +116,8 @@ def test_days_without_a_row_count_as_the_campaign_says(tmp_path: Path, time: Tim
             "is not a column … action, reward, coupon_cost, spend",
         ),
         ([{"days_ago": 1, "action": 1, "reward": 0, "coupon_cost": 0}], ".past[0].spend", "is absent; give null"),
-        ([day(1), day(2, reward="1")], ".past[1].reward", "Expected `int | float | null`, got `str`."),
-        ([day(1, action=True)], ".past[0].action", "Expected `int | float | null`, got `bool`."),
+        ([day(1), day(2, reward="1")], ".past[1].reward", "is '1'; expected: a number, or null"),
+        ([day(1, action=True)], ".past[0].action", "Expected `int | float | str | null`, got `bool`."),
         ({"days_ago": 1}, ".past", "Expected `array | null`, got `object`."),
     ],
 )

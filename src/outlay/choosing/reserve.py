@@ -87,11 +87,16 @@ def stated_reserves(data: Transitions, campaign: Campaign, place: int) -> NDArra
 
 def _stated(budget: Budget, campaign: Campaign, actions: NDArray[np.float64]) -> NDArray[np.float64]:
     """`[K]` the reserve of each action, an SQL expression over the action column; or what a table says it costs."""
-    expression, given = budget.reserve, [campaign.given(action) for action in actions.tolist()]
-    if expression is None:
-        prices = campaign.prices(budget) or {}
-        return np.array([max(prices.get(action, 0.0), 0.0) for action in actions.tolist()])
-    column = [label == "true" for label in given] if set(given) == {"false", "true"} else given
+    expression = budget.cost if budget.reserve is None else budget.reserve
+    given = [campaign.given(action) for action in actions.tolist()]
+    if isinstance(expression, dict):
+        table = campaign.names.numbered(expression)
+        return np.array([table.get(action, 0.0) for action in actions.tolist()])
+    edges = (
+        campaign.log.bins if isinstance(campaign.log.bins, tuple) else ()
+    )  # a bin costs what its largest amount does
+    largest = [next((edge for edge in edges if edge > each != campaign.none), each) for each in actions.tolist()]
+    column = [campaign.names.logged(each) for each in largest]
     connection = duckdb.connect()
     connection.register("actions", pa.table({campaign.action_label: column}))
     lock(connection)

@@ -242,6 +242,7 @@ def _arm(text: str) -> dict[str, Any]:
     """An arm as in experiment.toml; its values are checked there."""
     name, *parts = text.split(",")
     arm: dict[str, Any] = {"name": name}
+    before = ""
     for part in parts:
         key, has_value, value = part.partition("=")
         if key in arm or (key in ("bundle", "action", "random", "holdout") and "kind" in arm):
@@ -249,23 +250,19 @@ def _arm(text: str) -> dict[str, Any]:
         if not has_value and key in ("random", "holdout"):
             arm["kind"] = key
         elif has_value and key in ("bundle", "action", "share", "budget"):
-            arm[key] = _given(value) if key == "action" else value
+            arm[key] = value
             if key in ("bundle", "action"):
                 arm["kind"] = "bundle" if key == "bundle" else "constant"
+        elif before == "action":  # its name has a comma
+            arm["action"] += f",{part}"
+            continue
         else:
             raise OutlayError(f"{text!r}: {part!r} is not a part of an arm.", where="--arm", way_out=f"{ARM}.")
+        before = key
     if "kind" not in arm:
         found = f"{text!r} does not say what the arm gives: bundle, action, random or holdout."
         raise OutlayError(found, where="--arm", way_out=f"{ARM}.")
     return arm
-
-
-def _given(text: str) -> float | str:
-    """An action by its amount or its name."""
-    try:
-        return float(text)
-    except ValueError:
-        return text
 
 
 def _date(text: str) -> datetime.date:

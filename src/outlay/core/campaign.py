@@ -19,7 +19,7 @@ from typing import Annotated, Any, ClassVar, Literal, Self, get_args
 
 from pydantic import Field, field_validator, model_validator
 
-from outlay.core.actions import ActionNames, Given, named, shown
+from outlay.core.actions import ActionNames, Given, Holds, named, shown
 from outlay.core.addresses import Place, absolute, mistake
 from outlay.core.errors import CampaignError, nearest
 from outlay.core.event_tables import EventTable, RowsSection
@@ -32,6 +32,7 @@ Delay = Annotated[int, Field(ge=0, le=3650)]
 _WORD = re.compile(r"\w{1,40}")
 _SUMMARY = re.compile(r"(mean|sum|count|decayed|last|since)\((.+)\) over (\d+) \w+", re.DOTALL)
 ONCE = {"discount": 0.0, "horizon_days": 1, "report_days": (1,)}  # of a log in which each user has one row
+MOST_BINS = 50
 MOST_LAGS = 60  # days that are a feature each
 # What keeps the money budget: a margin below it, as proof; the cap of a server; or the one where there is no cap, and
 # the other where there is.
@@ -200,7 +201,8 @@ class LogSection(Section):
     action: str
     actions: tuple[Given, ...] | None = None  # amounts; or labels, in the order of tables
     amounts: tuple[float, ...] | None = None  # of labels: how much each gives
-    bins: Annotated[int, Field(ge=2, le=50)] | tuple[float, ...] | None = None  # of amounts: how many, or their edges
+    bins: int | tuple[float, ...] | None = None  # of amounts: how many, or their edges
+    holds: Holds | None = None  # of named actions: what the column holds, as the log was read
     reward: str
     propensity: str | None = None
     randomised: bool = False  # declared: beside the features, nothing drove the actions; for logs without propensity
@@ -288,6 +290,8 @@ class LogSection(Section):
         if self.labels and len(set(self.labels)) < len(self.labels):
             twice = next(label for label in self.labels if self.labels.count(label) > 1)
             raise impossible(f"actions lists {twice!r} twice")
+        if isinstance(self.bins, int) and not 2 <= self.bins <= MOST_BINS:
+            raise impossible(f"bins is {self.bins}; expected: from 2 to {MOST_BINS}, or edges, as [0, 5, 10, 20]")
         if isinstance(self.bins, tuple) and (len(self.bins) < 3 or any(a >= b for a, b in pairwise(self.bins))):
             raise impossible(f"bins are {[*self.bins]}; the edges of two bins or more are expected, in ascending order")
         if self.bins is not None and self.actions is not None and (isinstance(self.bins, int) or self.amounts is None):
@@ -333,11 +337,11 @@ class Budget(Section):
     at_most: float | None = None
     at_least: float | None = None
     per: Literal["decision", "user"] = "decision"
-    reserve: str | None = None
+    reserve: str | dict[str, float] | None = None  # SQL of the action, or the most that each can cost
     money: bool | None = None
     shared: bool | None = None  # what it costs or brings depends on how many others get it
 
-    @field_validator("cost", mode="before")
+    @field_validator("cost", "reserve", mode="before")
     @classmethod
     def _text_or_table(cls, value: Any) -> Any:
         if not isinstance(value, str | dict):
@@ -588,29 +592,11 @@ class Campaign(Settings):
                 )
         return self
 
-    @model_validator(mode="after")
-    def _names(self) -> Self:
-        """Raise if an action is named that is not among those listed."""
-        if self.log.actions is None:
-            return self
-        actions = [named(each) for each in self.log.actions]
-        for key, given in (
-            ("campaign.none", self.meta.none),
-            *(("log.contrast", each) for each in self.log.contrast or ()),
-        ):
-            if self.log.labels and given is not None and self.names.value(given) is None:
-                raise impossible(f"{key} is {named(given)}, which is not among log.actions: {', '.join(actions)}")
-        for budget in self.budgets:
-            for label in budget.cost if isinstance(budget.cost, dict) else ():
-                if self.log.labels and self.names.value(label) is None:
-                    near = nearest(label, self.log.labels, "Actions")
-                    raise impossible(f"cost of budget {budget.name} names {label!r}, which is no action. {near}")
-        return self
-
     @property
     def names(self) -> ActionNames:
         """What actions are called."""
-        return ActionNames.of(self.log.labels, self.log.amounts or (), self.meta.none)
+        holds = "amounts" if self.log.bins is not None else self.log.holds or "texts"
+        return ActionNames.of(self.log.labels, self.log.amounts or (), self.meta.none, holds)
 
     def given(self, value: float) -> Given:
         """What people and files call the action that is this number inside."""
@@ -627,12 +613,6 @@ class Campaign(Settings):
             return None
         value = self.names.value(self.meta.none)
         return 0.0 if value is None else value
-
-    def prices(self, budget: Budget) -> dict[float, float] | None:
-        """What a budget's table says that actions cost, 0 for those that it leaves out; None where it has no table."""
-        if isinstance(budget.cost, str):
-            return None
-        return {self.names.value(label) or 0.0: price for label, price in budget.cost.items()}
 
     @property
     def money(self) -> int:
@@ -682,7 +662,7 @@ class Campaign(Settings):
 
     def read_as(self, read: Campaign) -> Campaign:
         """The same campaign with what it leaves open as another was read: labels, and whether users have one row."""
-        open_keys = (key for key in ("actions", "amounts") if getattr(self.log, key) is None)
+        open_keys = (key for key in ("actions", "amounts", "holds") if getattr(self.log, key) is None)
         settled = {key: getattr(read.log, key) for key in open_keys} | {"bins": read.log.bins}
         found = self.model_copy(update={"log": self.log.model_copy(update=settled)})
         return found.with_one_row() if read.log.once else found

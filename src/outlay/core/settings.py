@@ -83,6 +83,9 @@ class Settings(Section):
         not_one = f"{{}}; {cls.file_kind} is expected."
         try:
             return tomllib.loads(Path(path).read_text(encoding="utf-8"))
+        except TypeError:
+            found = f"{repr(path)[:40]} is not the path of a file."
+            raise cls.error(found, way_out=f"Give {cls.file_kind}.") from None
         except FileNotFoundError:
             raise cls.error("does not exist.", file=path, way_out=cls.if_absent) from None
         except IsADirectoryError:

@@ -37,7 +37,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from outlay.core.actions import Given, named
+from outlay.core.actions import Given, as_text, named
 from outlay.core.campaign import Campaign
 from outlay.core.transitions import Transitions
 from outlay.core.wording import percent
@@ -304,7 +304,8 @@ def _constant_arms(
     action, money = np.asarray(data.action), np.asarray(data.outcome[:, 1 + campaign.money], np.float64)
     week = totals.users.average("money") / max(float(money.mean()), 1e-300)  # of a user: rows' worth of money
     spent = [week * float(money[action == place].mean()) if (action == place).any() else 0.0 for place in places]
-    given = {f"always {_plainly(data, place)}": f"action={_plainly(data, place)}" for place in places}
+    called = [as_text(data.given(place)) for place in places]
+    given = {f"always {each}".replace(",", ""): f"action={each}" for each in called}
     if bundle is not None:
         given["policy"], spent = f"bundle={bundle}", [*spent, max(spent)]
     return [
@@ -339,13 +340,7 @@ def _old(data: Transitions) -> str | None:
     if data.propensity is not None and data.eligible is None and np.allclose(data.propensity[free], even, atol=SAME):
         return "random"
     shares = np.bincount(np.asarray(data.action)[free], minlength=data.num_actions) / free.sum()
-    return f"action={_plainly(data, int(shares.argmax()))}" if shares.max() >= ALWAYS else None
-
-
-def _plainly(data: Transitions, place: int) -> str:
-    """An action as an option has it."""
-    given = data.given(place)
-    return given if isinstance(given, str) else f"{given:g}"
+    return f"action={as_text(data.given(int(shares.argmax())))}" if shares.max() >= ALWAYS else None
 
 
 def _budget(per_user: float, users: int) -> float:

@@ -18,7 +18,7 @@ from pathlib import Path
 
 import numpy as np
 
-from outlay.core.actions import Given
+from outlay.core.actions import ActionNames, Given
 from outlay.core.campaign import Campaign
 from outlay.core.errors import LogError
 from outlay.experiments.design import EQUAL, WEEK, Experiment
@@ -46,6 +46,7 @@ class PastLog:
         before: days of the covariate; 0 if the log has none.
         log_days: days of the log, from the first to the last.
         actions: in the log, ascending.
+        names: what they are called.
         notes: what is doubtful about the log.
     """
 
@@ -56,6 +57,7 @@ class PastLog:
     log_days: int
     actions: tuple[Given, ...]
     notes: tuple[ExperimentNote, ...]
+    names: ActionNames
     clusters: UserMoments | None = None
 
 
@@ -121,7 +123,7 @@ def measure_past(
             way_out="Give a log of the users that will be in the test.",
         )
     given = tuple(log.campaign.given(float(action)) for (action,) in actions)
-    return PastLog(moments, days, window, before, log_days, given, tuple(notes), clusters)
+    return PastLog(moments, days, window, before, log_days, given, tuple(notes), log.campaign.names, clusters)
 
 
 def _eligible_users(log: Log, eligible: str | None) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -21,7 +21,7 @@ from outlay.core.wording import number
 from outlay.estimators.balance import BalanceCheck
 from outlay.estimators.markov import MarkovCheck
 from outlay.evaluating.next_test import SettlingTest, plan_settling
-from outlay.jobs.memory import campaign_of
+from outlay.jobs.memory import campaign_of, is_table
 from outlay.jobs.prepare import prepare
 from outlay.logs.drivers import assignment
 from outlay.logs.effects import Effect, contrast, effects
@@ -171,7 +171,8 @@ def check(
         LogError: if the log cannot be read or has no rows.
     """
     with campaign_of(log, campaign) as known:
-        return _check(known if isinstance(known, Campaign) else Campaign.load(known), threads, memory)
+        report = _check(known if isinstance(known, Campaign) else Campaign.load(known), threads, memory)
+    return replace(report, source="a table in memory") if is_table(log) else report
 
 
 def rows_sql(campaign: str | Path) -> str:

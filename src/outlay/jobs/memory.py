@@ -9,6 +9,7 @@ guessed as `init` guesses them.
 
 from __future__ import annotations
 
+import os
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -54,13 +55,36 @@ def write(table: Any, path: Path) -> Path:
 
 
 @contextmanager
-def as_file(value: Any) -> Iterator[Any]:
-    """The path of a temporary file that holds a table; whatever is no table as it is."""
+def as_file(value: Any, name: str) -> Iterator[Any]:
+    """The path of a temporary file that holds a table; whatever is no table as it is.
+
+    Args:
+        value: an argument of a job.
+        name: of the argument, by which errors call it.
+
+    Raises:
+        OutlayError: if it is neither a table nor a path.
+    """
     if not is_table(value):
+        if not isinstance(value, str | os.PathLike | Campaign):
+            raise OutlayError(
+                f"is {repr(value)[:40]}, which is neither a file nor a table.",
+                where=name,
+                way_out="Give the path of a file, or a table of pandas, polars, pyarrow or DuckDB.",
+            )
         yield value
         return
     with tempfile.TemporaryDirectory(prefix="outlay-") as folder:
-        yield write(value, Path(folder) / "table.parquet")
+        path = Path(folder) / "table.parquet"
+        try:
+            yield write(value, path)
+        except OutlayError as error:  # the file is ours: people know the argument
+            called, way_out = f"the table {name!r}", error.way_out
+            found = error.found.replace(str(path), called)
+            way_out = way_out and way_out.replace(str(path), called)
+            file = called if folder in (error.file or "") else error.file
+            OutlayError.__init__(error, found, file=file, where=error.where, way_out=way_out)
+            raise
 
 
 @contextmanager
@@ -71,14 +95,12 @@ def campaign_of(log: Any, campaign: Campaign | str | Path | None) -> Iterator[An
         log: a table, or what the job takes else.
         campaign: what the columns of the table mean; None: guessed as `init` does.
     """
-    if not is_table(log):
-        if campaign is not None:
-            raise OutlayError(
-                "is for a table in memory, and the log is none.", where="campaign", way_out="Leave it out."
-            )
-        yield log
-        return
-    with as_file(log) as path:
+    if not is_table(log) and campaign is not None:
+        raise OutlayError("is for a table in memory, and the log is none.", where="campaign", way_out="Leave it out.")
+    with as_file(log, "log") as path:
+        if not is_table(log):
+            yield path
+            return
         if campaign is None:
             from outlay.jobs.init import init
 

@@ -11,13 +11,15 @@ from __future__ import annotations
 import datetime
 import difflib
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from outlay.bundles.manifest import unseal
-from outlay.core.actions import Given, all_named, named
+from outlay.core.actions import all_named, named
 from outlay.core.campaign import Campaign
 from outlay.core.errors import OutlayError, nearest
 from outlay.core.files import new_file
@@ -124,7 +126,7 @@ def plan_experiment(
         experiment.check_growth(live)
     meta, seen_days = experiment.meta, experiment.meta.days - experiment.last_growth
     past = measure_past(campaign, seen_days, eligible=meta.eligible, cluster=meta.cluster, threads=threads)
-    _check_actions(experiment, campaign, past)
+    experiment = _with_actions(experiment, campaign, past)
     users = past.moments.users if users is None else users
     ramp = _ramp(experiment, users)
     drawn = None if past.clusters is None else design_effect(metrics[0], past.moments, past.clusters)
@@ -214,32 +216,23 @@ def _ramp(experiment: Experiment, users: int) -> tuple[RampDay, ...]:
     )
 
 
-def _check_actions(experiment: Experiment, campaign: Campaign, past: PastLog) -> None:
-    known = {*(campaign.log.actions or past.actions), *(() if campaign.meta.none is None else (campaign.meta.none,))}
+def _with_actions(experiment: Experiment, campaign: Campaign, past: PastLog) -> Experiment:
+    """The test with the arms' actions as the campaign calls them. Raises OutlayError if there is no such action."""
+    names, none = past.names, campaign.meta.none
+    known = [*past.actions, *(campaign.log.actions or ()), *(() if none is None else (none,))]
+    values = np.array([names.value(each) for each in known], np.float64)
+    arms = []
     for arm in experiment.arms:
-        if arm.action is None or arm.action in known or any(_same(arm.action, action) for action in known):
+        value = None if arm.action is None else names.value(arm.action)
+        far = np.abs(values - (np.nan if value is None else value))
+        if arm.action is None or (far < SAME).any():
+            arms.append(arm if value is None else arm.model_copy(update={"action": names.given(values[far.argmin()])}))
             continue
-        near = difflib.get_close_matches(str(arm.action), map(str, known), NEAREST, 0) if _texts(known) else []
-        amounts = sorted((each for each in known if isinstance(each, float)), key=lambda each: _far(arm.action, each))
-        shown = all_named(near or sorted(amounts[:NEAREST]))
+        near = difflib.get_close_matches(str(arm.action), names.labels, NEAREST, 0)
+        shown = all_named(near or [names.given(each) for each in sorted(values[np.argsort(far)[:NEAREST]].tolist())])
         found, way_out = f"is {named(arm.action)}, which is not an action of the campaign.", "Give one of its actions"
         raise OutlayError(found, where=f"arm {arm.name!r}.action", way_out=f"{way_out}, e.g. {shown}.")
-
-
-def _texts(known: Iterable[Given]) -> bool:
-    return any(isinstance(each, str) for each in known)
-
-
-def _far(given: Given | None, amount: float) -> float:
-    """How far an action is from an amount; infinite where it is none."""
-    try:
-        return abs(float(given or 0) - amount)
-    except ValueError:
-        return float("inf")
-
-
-def _same(given: Given, known: Given) -> bool:
-    return isinstance(known, float) and _far(given, known) < SAME
+    return experiment.model_copy(update={"arms": tuple(arms)})
 
 
 def _pinned(arm: Any, out: Path) -> Any:

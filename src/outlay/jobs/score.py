@@ -107,7 +107,8 @@ def score(
         LostWorkerError: if a worker was killed; the shards that are done are kept for the next run.
     """
     out = Path(out)
-    with as_file(rows) as rows, as_file(history) as history:
+    past = nullcontext() if history is None else as_file(history, "history")
+    with as_file(rows, "rows") as rows, past as history:
         if not out.suffix:
             check_replaceable(out, "decisions")
         else:

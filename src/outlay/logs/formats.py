@@ -10,11 +10,15 @@ What is recognised is a `ReadingSection`, which `init` writes as `[log.reading]`
 from __future__ import annotations
 
 import codecs
+import csv
 import gzip
+import io
 import sqlite3
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from collections.abc import Set as AbstractSet
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -239,6 +243,34 @@ def delimiter_of(name: str, encoding: str) -> str | None:
         if len(counts) == 1 and counts != {0}:
             return sign
     return None
+
+
+def refuse_ragged(name: str, reading: ReadingSection | None, read: AbstractSet[str] = frozenset()) -> None:
+    """Raise LogError, with the line, if one of a CSV file has more or fewer values than its header, and so is misread.
+
+    Args:
+        name: the file.
+        reading: its encoding and delimiter.
+        read: the columns that were found in it; none if it could not be read.
+    """
+    encoding, sign = (None, None) if reading is None else (reading.encoding, reading.delimiter)
+    with _bytes(name) as file, suppress(csv.Error):  # no quote ends, or the like: whoever reads the file says it
+        text = io.TextIOWrapper(file, encoding or "utf-8-sig", errors="replace", newline="")
+        first = text.readline()
+        sign = sign or max(DELIMITERS, key=_unquoted(first).count)
+        lines = csv.reader(chain([first], text), delimiter=sign[0])
+        header, second = next(lines, []), next(lines, [])
+        misread = len(read) < 2 or (len(second) == len(header) and not read >= {*header})  # not a title above a table
+        if len(sign) > 1 or len(header) < 2 or not misread:
+            return
+        for values in chain([second], lines):
+            if values and len(values) != len(header):
+                raise LogError(
+                    f"has {len(values)} values, and the header {len(header)} columns (with {sign!r} between them).",
+                    file=name,
+                    where=f"line {lines.line_num}",
+                    way_out="Fix the line; put values that hold that sign into double quotes.",
+                )
 
 
 def _unquoted(line: str) -> str:

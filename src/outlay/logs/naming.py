@@ -7,24 +7,22 @@ others have amounts.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 
-from outlay.core.actions import Given, all_named, named
+from outlay.core.actions import TRUE, TRUTH, ActionNames, Given, Holds, all_named, as_text, named
 from outlay.core.campaign import Campaign
 from outlay.core.errors import CampaignError, nearest
 from outlay.logs.reading import literal, toml_value, used, without_commas
-from outlay.logs.source import ROW, Source, Term
+from outlay.logs.source import NUMBERS, ROW, WHOLE, Source, Term
 from outlay.logs.values import NOISE, text_sql, without_rounding
 
 MOST = 255  # named actions: more cannot be chosen from
-TRUTH = (
-    ("false", "true"),
-    ("no", "yes"),
-    ("n", "y"),
-    ("f", "t"),
-    ("0", "1"),
-)  # a reader of CSV makes truth values of all
+_HOLDS: dict[str, Holds] = {
+    **dict.fromkeys(NUMBERS, "numbers"),
+    **dict.fromkeys(WHOLE, "whole numbers"),
+    "BOOLEAN": "truth values",
+}
 _DIGITS = re.compile(r"\d+")
 
 
@@ -42,7 +40,7 @@ def named_as(source: Source, campaign: Campaign) -> Campaign:
         return campaign
     text = _text(term, log.labels)
     if not log.labels and term.type == "BOOLEAN":
-        return _settled(campaign, _truth_words(campaign), (0.0, 1.0))
+        return _settled(campaign, term, _truth_words(campaign))
     if log.labels:
         listed = ", ".join(map(literal, log.labels))
         if rows := source.run(
@@ -50,8 +48,7 @@ def named_as(source: Source, campaign: Campaign) -> Campaign:
             "GROUP BY v ORDER BY 2 DESC, 1"
         ):
             raise _unlisted(campaign, rows)
-        _refuse_unknown(campaign)
-        return campaign
+        return _settled(campaign, term, log.labels)
     if log.actions is not None:
         rows = source.run(f"SELECT DISTINCT {text} AS v FROM log_kept WHERE v IS NOT NULL ORDER BY v LIMIT {MOST}")
         raise CampaignError(
@@ -68,9 +65,9 @@ def named_as(source: Source, campaign: Campaign) -> Campaign:
             f"has more than {MOST} different names.",
             "Group them by a CASE expression.",
         )
-    return _settled(
-        campaign, sorted((str(v) for (v,) in rows), key=lambda each: (each != campaign.meta.none, *_natural(each))), ()
-    )
+    none = None if campaign.meta.none is None else as_text(campaign.meta.none)
+    names = sorted((str(v) for (v,) in rows), key=lambda each: (each != none, *_natural(each)))
+    return _settled(campaign, term, names)
 
 
 def _binned(source: Source, campaign: Campaign, term: Term) -> Campaign:
@@ -120,9 +117,9 @@ def _binned(source: Source, campaign: Campaign, term: Term) -> Campaign:
     return found_so
 
 
-def _bin_sql(source: Source, campaign: Campaign, term: Term) -> str:
+def bin_sql(campaign: Campaign, amount: str) -> str:
     """SQL of the number of the bin that an amount is in."""
-    amount, edges, none = source.number(term, "Bins are of amounts."), campaign.log.bins, campaign.none
+    edges, none = campaign.log.bins, campaign.none
     assert isinstance(edges, tuple)
     values = list(campaign.names.values)[len(campaign.names.values) - (len(edges) - 1) :]
     cases = " ".join(
@@ -145,10 +142,7 @@ def _text(term: Term, labels: Sequence[str]) -> str:
     """SQL of an action as text; a truth value as the labels write it."""
     if term.type != "BOOLEAN":
         return text_sql(term)
-    words = {bool(place): literal(pair[place]) for pair in TRUTH[:1] for place in (0, 1)}
-    words |= {
-        bool(pair.index(each.lower())): literal(each) for each in labels for pair in TRUTH if each.lower() in pair
-    }
+    words = {TRUE[each.lower()]: literal(each) for each in (*TRUTH[0], *labels) if each.lower() in TRUE}
     return f"CASE WHEN {term.sql} THEN {words[True]} WHEN NOT {term.sql} THEN {words[False]} END"
 
 
@@ -165,8 +159,14 @@ def _truth_words(campaign: Campaign) -> tuple[str, str]:
 def _named_in(campaign: Campaign) -> list[tuple[str, Given]]:
     """Where a campaign file names actions, with the actions."""
     found = [("campaign.none", campaign.meta.none), *(("log.contrast", each) for each in campaign.log.contrast or ())]
-    found += [(f"budget {b.name}.cost", each) for b in campaign.budgets if isinstance(b.cost, dict) for each in b.cost]
+    found += [(key, each) for key, table in _tables(campaign) for each in table]
     return [(key, each) for key, each in found if each is not None]
+
+
+def _tables(campaign: Campaign) -> list[tuple[str, dict[str, float]]]:
+    """The tables of a campaign file whose keys are actions."""
+    each = [(f"budget {b.name}.{key}", getattr(b, key)) for b in campaign.budgets for key in ("cost", "reserve")]
+    return [(key, table) for key, table in each if isinstance(table, dict)]
 
 
 def _natural(text: str) -> tuple[str, list[int], str]:
@@ -174,13 +174,17 @@ def _natural(text: str) -> tuple[str, list[int], str]:
     return _DIGITS.sub("#", text), [int(found) for found in _DIGITS.findall(text)], text
 
 
-def _settled(campaign: Campaign, labels: Sequence[str], amounts: tuple[float, ...]) -> Campaign:
-    """The campaign with labels that its file leaves to the log.
+def _settled(campaign: Campaign, term: Term, labels: Sequence[str]) -> Campaign:
+    """The campaign with what its file leaves to the log: labels, what the column holds, and amounts of truth values.
 
     Raises:
         CampaignError: if the file names an action that is none of them.
     """
-    update = {"actions": tuple(labels), "amounts": amounts or None}
+    holds, amounts = _HOLDS.get(term.type, "texts"), campaign.log.amounts
+    if amounts is None and ActionNames.of(labels, (), None, holds).holds == "truth values":
+        truths = tuple(float(TRUE[each.lower()]) for each in labels)
+        amounts = truths if len(set(truths)) == len(truths) else None
+    update = {"actions": tuple(labels), "amounts": amounts, "holds": holds}
     found = campaign.model_copy(update={"log": campaign.log.model_copy(update=update)})
     _refuse_unknown(found)
     return found
@@ -207,6 +211,9 @@ def _refuse_unknown(campaign: Campaign) -> None:
             found = f"is {named(each)}, and the actions of the log have names."
             way_out = f"Write one of: {all_named(labels)}."
         raise CampaignError(found, file=campaign.path, where=key, way_out=way_out)
+    for key, table in _tables(campaign):
+        if (twice := campaign.names.twice(table)) is not None:
+            raise CampaignError(twice, file=campaign.path, where=key, way_out="Keep one of them.")
 
 
 def _unlisted(campaign: Campaign, rows: Sequence[tuple[str, int, int]]) -> CampaignError:
@@ -235,7 +242,7 @@ def action_sql(source: Source, campaign: Campaign, known: Sequence[float] | None
     """
     term = source.term("log.action", campaign.log.action)
     if isinstance(campaign.log.bins, tuple):
-        return _bin_sql(source, campaign, term)
+        return bin_sql(campaign, source.number(term, "Bins are of amounts."))
     if campaign.log.labels:
         return value_sql(campaign, _text(term, campaign.log.labels))
     amount = source.number(term, "Actions are amounts or names. Give an expression that makes one.")
@@ -243,12 +250,17 @@ def action_sql(source: Source, campaign: Campaign, known: Sequence[float] | None
 
 
 def value_sql(campaign: Campaign, label: str) -> str:
-    """SQL of the number of an action, by the SQL of its label; NULL where there is no such action."""
-    cases = " ".join(
-        f"WHEN {literal(each)} THEN CAST({value!r} AS DOUBLE)"
-        for each, value in zip(campaign.names.labels, campaign.names.values, strict=True)
-    )
-    return f"CASE {label} {cases} END"
+    """SQL of the number of an action, by the SQL of its label, or of what it stands for as text; NULL if it is none."""
+    names, cases = campaign.names, dict[str, float]()
+    for each, value in zip(names.labels, names.values, strict=True):
+        held, spelt = names.logged(value), [each]
+        if isinstance(held, bool):
+            spelt.append(str(held).lower())
+        elif not isinstance(held, str):
+            spelt += [str(held), str(float(held))]
+        cases |= dict.fromkeys(spelt, value)
+    listed = " ".join(f"WHEN {literal(text)} THEN CAST({value!r} AS DOUBLE)" for text, value in cases.items())
+    return f"CASE {label} {listed} END"
 
 
 def _prices(campaign: Campaign) -> str:
@@ -272,9 +284,14 @@ def cost_sql(source: Source, campaign: Campaign, place: int) -> tuple[str, Term]
                     error.found, file=error.file, where=error.where, way_out=_prices(campaign)
                 ) from None
             raise
-    term = source.term("log.action", campaign.log.action)
+    return table_sql(source, campaign, budget.cost)
+
+
+def table_sql(source: Source, campaign: Campaign, table: Mapping[str, float]) -> tuple[str, Term]:
+    """SQL of what a table says of the action of a row, 0 where it says nothing; and the term of the action."""
     cases = "".join(
         f" WHEN CAST({value!r} AS DOUBLE) THEN CAST({price!r} AS DOUBLE)"
-        for value, price in (campaign.prices(budget) or {}).items()
+        for value, price in campaign.names.numbered(table).items()
     )
+    term = source.term("log.action", campaign.log.action)
     return f"CASE {action_sql(source, campaign)}{cases} ELSE 0 END" if cases else "CAST(0 AS DOUBLE)", term

@@ -4,7 +4,8 @@
     ann      0     0.5   0.5   0.0          where those are expressions), then a column for each action, named by its
     ann      1     1.0   0.0   0.0          value, with the probability of giving it; drawn anew in every row
 
-Rows are found by user and time. Rows that are not asked for may stand in the table; forced rows may be absent from it.
+Rows are found by user and time; by user alone where the log has no time, and the table then needs none. Rows that are
+not asked for may stand in the table; forced rows may be absent from it.
 """
 
 from __future__ import annotations
@@ -56,8 +57,10 @@ def read_policy(path: str | Path, data: Transitions, rows: NDArray[np.int64]) ->
     path = Path(path)
     wanted_names = [_names(data.campaign.log.user or "user", "user"), _names(data.campaign.log.time or "time", "time")]
     file = _open(path)
+    if data.campaign.log.time is None and not {*file.schema_arrow.names[1:2]} & {*wanted_names[1]}:
+        del wanted_names[1]
     columns = _columns(path, file.schema_arrow, wanted_names, data)
-    names = file.schema_arrow.names[:2]
+    names = file.schema_arrow.names[: len(wanted_names)]
     times = data.first_times()
     key, order = _keys(data, rows)
     span = int(data.users["window"].max()) + 1
@@ -67,7 +70,9 @@ def read_policy(path: str | Path, data: Transitions, rows: NDArray[np.int64]) ->
     done = 0
     for batch in _batches(path, file, [*names, *columns]):
         user = _integers(pc.index_in(user_text(batch.column(0)), users))
-        day = _times(path, batch.column(1), names[1], data.dates) - times[np.maximum(user, 0)]
+        day = np.zeros(len(batch), np.int64)
+        if len(names) > 1:
+            day = _times(path, batch.column(1), names[1], data.dates) - times[np.maximum(user, 0)]
         inside = (user >= 0) & (day >= 0) & (day < span)
         wanted = np.where(inside, user * span + day, -1)
         place = np.minimum(np.searchsorted(key, wanted), len(key) - 1)
@@ -75,7 +80,7 @@ def read_policy(path: str | Path, data: Transitions, rows: NDArray[np.int64]) ->
         to = order[place[hit]]
         np.add.at(met, to, 1)
         for a, column in enumerate(columns):
-            found[to, a] = _numbers(path, batch.column(2 + a), column, done)[hit]
+            found[to, a] = _numbers(path, batch.column(len(names) + a), column, done)[hit]
         done += len(batch)
     _check(path, data, rows, found, met)
     return found, hashlib.sha256(found.data).hexdigest()
@@ -114,16 +119,17 @@ def _names(text: str, otherwise: str) -> tuple[str, ...]:
 def _columns(path: Path, schema: Any, names: list[tuple[str, ...]], data: Transitions) -> list[str]:
     """The column of each action, in the order of `data.actions`."""
     actions, labels = data.actions, data.campaign.names
-    if len(schema.names) < 2 or any(name not in allowed for name, allowed in zip(schema.names, names, strict=False)):
+    first, those = schema.names[: len(names)], "two columns are" if len(names) > 1 else "column is"
+    if len(first) < len(names) or any(name not in allowed for name, allowed in zip(first, names, strict=True)):
         raise LogError(
-            f"its first two columns are {', '.join(map(repr, schema.names[:2])) or 'absent'}; "
+            f"its first {those} {', '.join(map(repr, first)) or 'absent'}; "
             f"expected: {', '.join(repr(allowed[0]) for allowed in names)}.",
             file=path,
             where="policy",
-            way_out="Name them as log.user and log.time in the campaign file.",
+            way_out=f"Name them as {' and '.join(('log.user', 'log.time')[: len(names)])} in the campaign file.",
         )
     given: dict[float, str] = {}
-    for name in schema.names[2:]:
+    for name in schema.names[len(names) :]:
         found = labels.value(name)
         value = float("nan") if found is None else found
         value = nearest_amounts([value], actions).get(value, value)

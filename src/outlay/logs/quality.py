@@ -10,7 +10,7 @@ import re
 from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple
 
-from outlay.core.actions import Given, named
+from outlay.core.actions import Given, all_named, named
 from outlay.core.campaign import Campaign
 from outlay.core.errors import LogError
 from outlay.core.reserves import ROUNDING, TOO_LOW, WAY_OUT, unpriced, unpriced_words
@@ -182,6 +182,13 @@ def _values(log: Log, missing: dict[str, int]) -> list[Finding]:
         if count:
             message = f"{value.words} in {count:,} rows, {_first(log, value.condition, value.column)}."
             findings.append(Finding("error", value.key, message, value.way_out, int(count), value.budget))
+    if log.campaign.log.eligible and log.campaign.log.labels:
+        unknown = f"{log.choice} AND len(eligible) > list_count(eligible)"
+        [(count,)] = log.source.run(f"SELECT count(*) FILTER ({unknown}) FROM roles")
+        if count:
+            message = f"{count:,} lists name actions that there are not, which are passed over; {_first(log, unknown)}."
+            way_out = f"Write names as the log does: {all_named(log.campaign.log.labels)}."
+            findings.append(Finding("warning", "log.eligible", message, way_out, count))
     if missing.get("eligible"):
         count = missing["eligible"]
         message = f"the list is missing in {count:,} rows with a choice; every action counts as allowed there."
@@ -245,16 +252,17 @@ def _reserves(log: Log, actions: list[Action]) -> list[Finding]:
             findings += _unpriced(log, actions, none, budget.name, cost) if money else []
         if budget.reserve is None:
             continue
+        stated = budget.reserve if isinstance(budget.reserve, str) else "the table"
         (differ,) = log.source.run(
             f"SELECT count(*) FROM (SELECT 1 FROM roles GROUP BY action HAVING count(DISTINCT {reserve}) > 1 "
             f"OR count({reserve}) < count(*))"
         )[0]
-        if differ:
+        if differ and log.campaign.names.holds != "amounts":  # a bin has the amounts of its rows
             findings.append(
                 Finding(
                     "warning",
                     "budget.reserve",
-                    f"{budget.reserve} is not told by the action alone: {differ:,} "
+                    f"{stated} is not told by the action alone: {differ:,} "
                     "actions have several values, or none. Nothing is certified by it.",
                     "Give the largest cost of each action, by the action and constants.",
                     int(differ),
@@ -272,7 +280,7 @@ def _reserves(log: Log, actions: list[Action]) -> list[Finding]:
                 Finding(
                     "error" if money and offered else "warning",
                     "budget.reserve",
-                    f"{budget.reserve} is not the largest cost: {count:,} rows cost more, "
+                    f"{stated} is not the largest cost: {count:,} rows cost more, "
                     f"{_first(log, above, cost)}. It is not believed, so nothing is certified by it, "
                     "and a server that sets it aside may pay more.",
                     TOO_LOW,
@@ -320,6 +328,8 @@ def _first(log: Log, condition: str, column: str | None = None) -> str:
     row = log.source.run(f'SELECT row, "user", "time"{value} FROM roles WHERE {condition} ORDER BY row LIMIT 1')[0]
     time = None if row[2] is None else log.when(row[2])
     shown = f", value {row[3]}" if column and row[3] is not None else ""
+    if shown and column == "action" and log.campaign.log.labels:
+        shown = f", value {named(log.campaign.given(float(row[3])))}"
     return f"first in row {row[0] + 1} (user {row[1]}, time {time}{shown})"
 
 
@@ -365,6 +375,10 @@ def _actions(log: Log) -> tuple[list[Action], list[Finding]]:
             message = f"is {called}, which is not in log.actions; missing days get it (complete = true)."
             findings.append(Finding("error", "campaign.none", message, "Add it to log.actions.", 0))
         seen.append(Action(none, 0, 0, None))
+    elif none is not None and none not in {action.value for action in seen}:
+        message = f"is {none:g}, and no row of the log has it: nothing is known of what follows if nothing is given."
+        way_out = "Name the action that gives nothing; or leave none out if every action gives something."
+        findings.append(Finding("warning" if none else "note", "campaign.none", message, way_out, 0))
     findings += _given(seen, log.campaign)
     known = {action.value for action in seen}
     way_out = f"Actions: {', '.join(exactly(value) for value in sorted(known))}."

@@ -5,7 +5,8 @@ from __future__ import annotations
 import glob
 import json
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -19,7 +20,7 @@ from outlay.core.addresses import Place, scheme_of
 from outlay.core.campaign import ReadingSection
 from outlay.core.errors import LogError
 from outlay.core.schema import MISSING_TEXTS
-from outlay.logs.formats import CSV, KINDS, PARQUET, converted, copied, kind_of, readable
+from outlay.logs.formats import CSV, KINDS, PARQUET, converted, copied, kind_of, readable, refuse_ragged
 
 GERMAN = r"[+-]?(\d{1,3}(\.\d{3})+|\d+)(,\d+)?"  # 1.234,56
 DECIMALS = r",(\d{1,2}|\d{4,})$"  # three digits after a comma may be thousands
@@ -120,7 +121,7 @@ def make_log_view(
     files = copied(run, files, folder, query, reading)
     listed = ", ".join(literal(name) for name in files)
     if files[0].lower().endswith(CSV):
-        files = readable(files, folder, None if reading is None else reading.encoding)
+        given, files = files, readable(files, folder, None if reading is None else reading.encoding)
         listed = ", ".join(literal(name) for name in files)
         nulls = ", ".join(literal(text) for text in MISSING_TEXTS)
         # sample_size = -1: types come from all rows, so that a late 0.5 does not break a column of whole numbers.
@@ -129,14 +130,18 @@ def make_log_view(
         sign = "" if reading is None or reading.delimiter is None else f", delim = {literal(reading.delimiter)}"
         options += sign
         csv = f"SELECT * FROM read_csv([{listed}], {options})"
-        types = {str(row[0]): str(row[1]) for row in run(f"DESCRIBE {csv}")}
+        with _told_by_line(given, reading):
+            types = {str(row[0]): str(row[1]) for row in run(f"DESCRIBE {csv}")}
+        for name in given:
+            refuse_ragged(name, reading, types.keys())
         if reading is not None and reading.decimal == "," and "DOUBLE" in types.values():  # 1.234 is not 1.234
             texts = ", ".join(f"{literal(name)}: 'VARCHAR'" for name, type_ in types.items() if type_ == "DOUBLE")
             csv = f"SELECT * FROM read_csv([{listed}], {options}, types = {{{texts}}})"
         group = max(2048, min(122_880, 8_000_000 // max(len(types), 1)))
         written = f"(FORMAT parquet, COMPRESSION zstd, ROW_GROUP_SIZE {group})"
         copy = folder / "source.parquet"
-        run(f"COPY ({csv}) TO {literal(copy)} {written}")
+        with _told_by_line(given, reading):
+            run(f"COPY ({csv}) TO {literal(copy)} {written}")
         for i, name in enumerate(name for name in users if types.get(name) == "VARCHAR"):
             column = quoted(name)
             one = f"SELECT 1 FROM read_parquet({literal(copy)}) WHERE {column} IS NULL LIMIT 1"
@@ -168,6 +173,17 @@ def make_log_view(
     )
     run(f"CREATE VIEW log AS SELECT {parts} FROM {relation}")
     return LogView(columns, files, varying)
+
+
+@contextmanager
+def _told_by_line(files: list[str], reading: ReadingSection | None) -> Iterator[None]:
+    """Name the line, if files of CSV cannot be read since one of it has more or fewer values than the header."""
+    try:
+        yield
+    except LogError:
+        for name in files:
+            refuse_ragged(name, reading)
+        raise
 
 
 def _read(run: Run, files: list[str], folder: Path, reading: ReadingSection) -> str | None:

@@ -26,7 +26,7 @@ from outlay.core.errors import CampaignError, LogError, OutlayError
 from outlay.logs.event_rows import MadeRows, make_rows
 from outlay.logs.events import CREDITS, Credited, Ripeness, credit_events, keep_ripe, shown
 from outlay.logs.fetch import Tell
-from outlay.logs.naming import action_sql, cost_sql, named_as, value_sql
+from outlay.logs.naming import action_sql, bin_sql, cost_sql, named_as, table_sql, value_sql
 from outlay.logs.source import NUMBERS, ROW, Asker, Copying, Resources, Source, Term, open_source
 from outlay.logs.values import text_sql, time_sql, time_term, user_sql, user_term, without_rounding
 
@@ -215,11 +215,16 @@ def _columns(campaign: Campaign, source: Source, time: Term) -> dict[str, tuple[
     numbers |= {
         f"reserve{j}": (f"budget {b.name}.reserve", b.reserve)
         for j, b in enumerate(campaign.budgets)
-        if b.reserve is not None
+        if isinstance(b.reserve, str)
     }
     for name, (key, text) in numbers.items():
         found = None if text is None else source.term(key, text)
         columns[name] = (source.number(found) if found else "CAST(NULL AS DOUBLE)", found)
+    columns |= {
+        f"reserve{j}": table_sql(source, campaign, b.reserve)
+        for j, b in enumerate(campaign.budgets)
+        if isinstance(b.reserve, dict)
+    }
     columns |= {f"cost{j}": cost_sql(source, campaign, j) for j in range(len(campaign.budgets))}
     for name, text in (("forced", log.forced), ("terminal", log.terminal)):
         found = None if text is None else source.term(f"log.{name}", text)
@@ -247,15 +252,15 @@ def _flag(source: Source, term: Term) -> str:
 
 
 def _actions_list(source: Source, campaign: Campaign, term: Term, known: Sequence[float] | None) -> str:
-    labels = campaign.log.labels
-    example = json.dumps(list(labels[:2]) if labels else [1.0, 2.0], ensure_ascii=False)
+    labels, named = campaign.log.labels, campaign.names.holds != "amounts"
+    example = json.dumps(list(labels[:2]) if named else [1.0, 2.0], ensure_ascii=False)
     if term.type not in ("LIST", "VARCHAR"):
         raise source.wrong_type(
             term,
             f"is of type {term.type}; a list of actions is expected.",
             f"Give a list column, or an expression such as '{example}'.",
         )
-    kind, wanted = ("VARCHAR[]", "names") if labels else ("DOUBLE[]", "numbers")
+    kind, wanted = ("VARCHAR[]", "names") if named else ("DOUBLE[]", "numbers")
     wrong = source.run(
         f"SELECT {ROW}, {term.sql} FROM log_numbered "
         f"WHERE {term.sql} IS NOT NULL AND TRY_CAST({term.sql} AS {kind}) IS NULL LIMIT 1"
@@ -268,7 +273,8 @@ def _actions_list(source: Source, campaign: Campaign, term: Term, known: Sequenc
         )
     lists = f"TRY_CAST({term.sql} AS {kind})"
     if labels:
-        return f"[{value_sql(campaign, 'label')} FOR label IN {lists}]"
+        value = value_sql(campaign, "given") if named else bin_sql(campaign, "given")
+        return f"[{value} FOR given IN {lists}]"
     amount = without_rounding(source, "amount", f"unnest({lists})", known)
     return lists if amount == "amount" else f"[{amount} FOR amount IN {lists}]"
 

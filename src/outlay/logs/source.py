@@ -437,7 +437,7 @@ def _needed(source: Source, name: str, text: str) -> Term:
             "there is no such column in the rows, and it is needed.",
             file=source.file,
             where=where,
-            way_out="Add it (empty where unknown).",
+            way_out=f"Add it (empty where unknown). Columns: {listed(source.columns)}.",
         ) from None
 
 

@@ -5,6 +5,7 @@ Content in, Vega-Lite specifications out, one function a figure. Every chart is 
 
 from __future__ import annotations
 
+import json
 from collections import defaultdict
 from collections.abc import Sequence
 from typing import Any
@@ -43,6 +44,7 @@ from outlay.pages.results import RunResults, mean_actions
 from outlay.pages.tables import per
 
 TWO = 2  # standard errors of a bar
+MOST_NAMES = 12  # of actions in a legend
 MOST_FIGURES = 4  # of estimators side by side
 USES = {True: "recommended", False: "not recommended"}
 KINDS = {  # of a row: colour, shape and fill
@@ -112,7 +114,22 @@ def action_shares(results: RunResults) -> Spec:
         alt.Tooltip("name:N", title=results.action_label) if with_names else value_tip("action", results.action_label),
         alt.Tooltip("share:Q", format=".1%"),
     ]
-    legend = None if with_names else alt.Legend(title=results.action_label, gradientLength=150, gradientThickness=9)
+    legend: alt.Legend | None = alt.Legend(title=results.action_label, gradientLength=150, gradientThickness=9)
+    if with_names:
+        places = f"{json.dumps([shown(each) for each in shade])}[datum.value]"
+        legend = (
+            None
+            if len(shade) > MOST_NAMES
+            else alt.Legend(
+                title=None,
+                type="symbol",
+                symbolType="square",
+                values=actions,
+                labelExpr=places,
+                columns=1,
+                labelLimit=290,
+            )
+        )
     color = alt.Color("action:Q", scale=alt.Scale(domain=[actions[0], actions[-1]], range=BLUES), legend=legend)
     base = alt.Chart(inline(data)).encode(y=y, order=order, tooltip=tooltip)
     rects = base.mark_bar(stroke="white", strokeWidth=0.8, height={"band": 0.78}).encode(
@@ -126,7 +143,8 @@ def action_shares(results: RunResults) -> Spec:
         scale=alt.Scale(domain=[0, 1], nice=False),
     )
     on_dark = alt.datum.action >= dark_from
-    texts = base.mark_text(fontSize=10.5).encode(
+    fits = alt.expr("max(1, width * datum.share - 6)")  # a longer name ends in …, and stands in the legend
+    texts = base.mark_text(fontSize=10.5, limit=fits).encode(
         x=inside, text="label:N", detail="action:O", color=alt.condition(on_dark, alt.value("white"), alt.value(INK))
     )
     chart = alt.layer(rects, texts).resolve_scale(color="independent")

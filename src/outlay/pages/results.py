@@ -97,7 +97,8 @@ class RunResults:
     @property
     def action_label(self) -> str:
         """What is given, with its unit: `coupon (yuan)`."""
-        return f"{self.campaign.action_label} ({self.campaign.meta.unit})"
+        label = self.campaign.action_label
+        return label if self.campaign.log.labels else f"{label} ({self.campaign.meta.unit})"
 
     @cached_property
     def budgets(self) -> tuple[BudgetLimit, ...]:

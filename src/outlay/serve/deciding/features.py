@@ -29,6 +29,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from outlay.bundles.decide import Bundle
+from outlay.core.actions import ActionNames, all_named, named
 from outlay.core.errors import LogError, listed
 from outlay.core.history import History, PastRows
 from outlay.core.schema import CLIP, FIRST, MISSING, MISSING_TEXTS, UNKNOWN, Categorical, Schema
@@ -40,7 +41,7 @@ DAYS_AGO = "days_ago"
 OLDEST = day_of(datetime.date(2000, 1, 1))  # times before are numbers of days since some other day
 Value = str | int | float | bool | None
 Features = Mapping[str, Value]
-PastDayRow = Mapping[str, int | float | None]  # as a request gives it
+PastDayRow = Mapping[str, int | float | str | None]  # as a request gives it
 
 
 class FeatureValueError(Exception):
@@ -241,16 +242,22 @@ class Summaries:
         """Return the first feature that a request may not give, since it is a summary; None if there is none."""
         return next((name for name in features if name in self._encoder.absent), None)
 
-    def given(self, rows: Sequence[PastDayRow], day: int) -> list[PastDay]:
+    def given(self, rows: Sequence[PastDayRow], day: int, names: ActionNames) -> list[PastDay]:
         """Return the days that a request gives, as seen from a day number; `check_past` has checked them."""
         return [
             PastDay(
                 day - int(row[DAYS_AGO] or 0),
-                [np.nan if (value := row[column]) is None else float(value) for column in self.history.columns],
+                [_past_number(row[column], names) for column in self.history.columns],
             )
             for row in rows
-            if (row[DAYS_AGO] or 0) <= self.history.days
+            if int(row[DAYS_AGO] or 0) <= self.history.days
         ]
+
+
+def _past_number(value: float | str | None, names: ActionNames) -> float:
+    """A value of the past as a number, an action's by its name; NaN if it is unknown."""
+    found = names.value(value) if isinstance(value, str) else value
+    return np.nan if found is None else float(found)
 
 
 def request_schema(bundle: Bundle) -> Schema:
@@ -260,12 +267,13 @@ def request_schema(bundle: Bundle) -> Schema:
     return replace(bundle.schema, numeric=bundle.schema.numeric[: -len(bundle.history.names)])
 
 
-def check_past(rows: Sequence[PastDayRow], histories: Sequence[History]) -> None:
+def check_past(rows: Sequence[PastDayRow], histories: Sequence[History], names: ActionNames) -> None:
     """Check the past in a request, which one of several bundles may summarise.
 
     Args:
         rows: as given.
         histories: of the bundles that may decide; at least one.
+        names: of their actions.
 
     Raises:
         PastError: if a day is repeated or out of reach, or a column is unknown or absent.
@@ -275,8 +283,8 @@ def check_past(rows: Sequence[PastDayRow], histories: Sequence[History]) -> None
     seen: dict[int, int] = {}
     for i, row in enumerate(rows):
         ago = row.get(DAYS_AGO)
-        if ago is None or ago != int(ago) or not 1 <= ago <= longest:
-            found = "is absent" if DAYS_AGO not in row else "is null" if ago is None else f"is {ago:g}"
+        if ago is None or isinstance(ago, str) or ago != int(ago) or not 1 <= ago <= longest:
+            found = "is absent" if DAYS_AGO not in row else "is null" if ago is None else f"is {named(ago)}"
             words = f"{found}; expected: a whole number from 1 (yesterday) to {longest}, the days looked back."
             raise PastError(f"[{i}].{DAYS_AGO}", words)
         if int(ago) in seen:
@@ -288,6 +296,9 @@ def check_past(rows: Sequence[PastDayRow], histories: Sequence[History]) -> None
         for name in columns:
             if name not in row:
                 raise PastError(f"[{i}].{name}", "is absent; give null if it is unknown.")
+            if isinstance(value := row[name], str) and (name != "action" or names.value(value) is None):
+                expected = "a number" if name != "action" else all_named(names.labels) or "an amount"
+                raise PastError(f"[{i}].{name}", f"is {value!r}; expected: {expected}, or null if it is unknown.")
 
 
 class FirstPast:

@@ -24,8 +24,8 @@ from outlay.bundles.decide import Bundle
 from outlay.bundles.manifest import BudgetEntry, FeatureNames
 from outlay.bundles.pool import Pool
 from outlay.bundles.read import load_bundle
-from outlay.core.actions import ActionNames, Given, all_named, named
-from outlay.core.errors import BundleError, OutlayError
+from outlay.core.actions import ActionNames, Given, all_named, as_text, named
+from outlay.core.errors import BundleError, OutlayError, nearest
 from outlay.core.reserves import TOO_LOW, WAY_OUT, too_low, unpriced, unpriced_words
 from outlay.core.schema import Schema
 from outlay.core.wording import four
@@ -192,6 +192,7 @@ def prepare_bundle(
     fallback = none if config.fallback is None else names.value(config.fallback)
     if fallback is None:
         fallback = float("nan")
+    _check_values(bundle, config)
     pool = Pool(bundle)
     decider = Decider(pool, pool.weights, none, fallback, config.random.share, config.random.salt)
     if fallback != none and decider.index_of(fallback) < 0:
@@ -215,6 +216,27 @@ def prepare_bundle(
         loaded = replace(loaded, first_past=FirstPast.read(bundle, history))
     _warm_up(loaded)
     return loaded
+
+
+def _check_values(bundle: Bundle, config: ServeConfig) -> None:
+    """Raise OutlayError if `[values]` names an action that there is not, or compares names as if they were amounts."""
+    names, limits = bundle.names, config.values
+    for key in () if names.amounts else ("at_least", "at_most"):
+        if (amount := getattr(limits, key)) is not None:
+            raise OutlayError(
+                f"is {amount:g}, and the actions have names without amounts: none is more than another.",
+                file=config.path,
+                where=f"values.{key}",
+                way_out=f"List what may be given, as in allowed = {toml_value(list(names.labels[:2]))}.",
+            )
+    for each in limits.allowed or () if names.labels else ():
+        if names.value(each) is None:
+            raise OutlayError(
+                f"lists {named(each)}, which is no action of the bundle.",
+                file=config.path,
+                where="values.allowed",
+                way_out=nearest(str(each), names.labels, "Actions"),
+            )
 
 
 def check_money(ledger: Ledger, loaded: LoadedBundle, config: ServeConfig) -> None:
@@ -256,6 +278,8 @@ def check_held(loaded: LoadedBundle, caps: Caps) -> None:
 def _check_names(loaded: LoadedBundle, earlier: NotedBundle) -> None:
     """Raise OutlayError if an action of an earlier bundle has another name now: the ledger holds their numbers."""
     before, now = ActionNames.of_file(earlier.campaign), loaded.bundle.names
+    if before.holds == now.holds == "amounts":  # numbers that say what was given, in whatever bins
+        return
     changed: list[Given] = [
         each for each in before.labels if each in now.labels and before.value(each) != now.value(each)
     ]
@@ -264,15 +288,19 @@ def _check_names(loaded: LoadedBundle, earlier: NotedBundle) -> None:
         for value in before.values
         if value in now.values and now.given(value) != before.given(value)
     ]
-    if changed or bool(before.labels) != bool(now.labels):
+    if changed or "amounts" in (before.holds, now.holds):
+        way_out = "Keep the amount of every name, and train again"
+        if not (before.amounts or now.amounts):
+            new = [each for each in now.labels if each not in before.labels]
+            none = f", none = {toml_value(before.nothing)} under [campaign]" if 0.0 in before.values else ""
+            way_out = f"Write actions = {toml_value([*before.labels, *new])} under [log]{none}, and train again"
         told = f"{all_named(list(dict.fromkeys(changed)))} would be read as other actions"
         raise OutlayError(
             f"names other actions than the bundle {earlier.id}, which the ledger of this campaign knows: "
             f"{told if changed else 'one has names, and the other amounts'}.",
             file=loaded.path,
             where="log.actions",
-            way_out="List the actions in the same order, new ones last, and train again; or give the campaign another "
-            "name (campaign.name).",
+            way_out=f"{way_out}; or give the campaign another name (campaign.name).",
         )
 
 
@@ -355,7 +383,7 @@ def _amounts(bundle: Bundle, config: ServeConfig, money: Money, none: float) -> 
             "does not say how much money to reserve for each action.",
             file=bundle.folder,
             way_out="Export it again from its run, or give a table [reserve] in serve.toml: "
-            + ", ".join(f"{toml_value(_key(names, action))} = {action:g}" for action in actions[:3])
+            + ", ".join(f"{toml_value(as_text(names.given(action)))} = {action:g}" for action in actions[:3])
             + " …",
         )
     largest = manifest.largest_costs
@@ -369,16 +397,13 @@ def every_action(bundle: Bundle) -> str:
     return f"[{all_named([bundle.names.given(action) for action in bundle.actions.tolist()], len(bundle.actions))}]"
 
 
-def _key(names: ActionNames, action: float) -> str:
-    given = names.given(action)
-    return given if isinstance(given, str) else f"{given:g}"
-
-
 def _stated(
     actions: Sequence[float], names: ActionNames, stated: Mapping[str, float], file: Path | None
 ) -> list[float]:
     """Return `[K]` the amounts of `[reserve]`. Raises OutlayError if an action has none, or one is not an action."""
     amounts: dict[int, float] = {}
+    if (twice := names.twice(stated)) is not None:
+        raise OutlayError(twice, file=file, where="reserve", way_out="Keep one of them.")
     for text, amount in stated.items():
         value = names.value(text)
         near = np.isclose(actions, np.nan if value is None else value, rtol=SAME_ACTION, atol=0)

@@ -10,19 +10,18 @@ from __future__ import annotations
 import copy
 import datetime
 import json
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from outlay.core.actions import ActionNames
+from outlay.core.actions import ActionNames, named
 from outlay.core.campaign import Campaign
 from outlay.core.errors import CampaignError, OutlayError
 from outlay.core.files import new_file
 from outlay.core.reserves import ROUNDING
 from outlay.logs.reading import literal, quoted, toml_value
 from outlay.logs.source import Source
-from outlay.serve.deciding.loaded_bundle import NotedBundle
-from outlay.serve.user_days.campaign_history import money_budget
+from outlay.serve.user_days.campaign_history import CampaignHistory, money_budget
 from outlay.serve.user_days.log_row import FEATURE, FOLDER, KIND, LogLayout
 
 SOURCE = f"log/{FOLDER}=*/*.parquet"
@@ -43,19 +42,16 @@ FOLLOWING = (
 HEADER = "# The log of decisions written by outlay export-log: a row per user and day. An edited file is kept.\n"
 
 
-def campaign_of(
-    bundle: NotedBundle, summaries: Collection[str], layout: LogLayout, source: Source, as_of: datetime.date
-) -> dict[str, Any]:
+def campaign_of(history: CampaignHistory, layout: LogLayout, source: Source, as_of: datetime.date) -> dict[str, Any]:
     """Return the content of the campaign file.
 
     Args:
-        bundle: the one that was put into service last.
-        summaries: those of its features that summarise the user's past.
+        history: the campaign's bundles.
         layout: columns of the log.
         source: the exported log, with the view `log`.
         as_of: the last whole day of which the ledger has outcomes; written if the campaign declares delays.
     """
-    content = copy.deepcopy(bundle.campaign)
+    content, bundle, summaries = copy.deepcopy(history.content), history.bundle, history.summaries
     log, names = content["log"], layout.names
     log["source"] = SOURCE
     for role in ("user", "time", "action", "forced"):
@@ -65,26 +61,19 @@ def campaign_of(
     log.pop("events", None)  # the ledger has credited outcomes to their decisions
     _put(log, "as_of", as_of.isoformat() if log.get("delays") else None)
     _put(log, "once", None if log.get("once") else False)  # users of a log of days may have come once so far
-    called = ActionNames.of_file(content)
-    if called.labels:  # the ledger counts actions: the log has their numbers
-        log["action"] = _called(quoted(names["action"]), called)
-        log.pop("bins", None)
-        if "none" not in called.labels and source.run(
-            f"SELECT 1 FROM log WHERE {quoted(names['action'])} NOT IN ({', '.join(map(repr, called.values))}) LIMIT 1"
-        ):
-            _list_none(content)
-    else:
-        given = source.run(f"SELECT DISTINCT {quoted(names['action'])} FROM log")
-        actions = set(bundle.actions) | set(log.get("actions", ()))
-        log["actions"] = sorted(actions | {float(action) for (action,) in given})
+    log.pop("holds", None)  # the log is read again
+    called, action = ActionNames.of_file(history.content), quoted(names["action"])
+    given = [value for (value,) in source.run(f"SELECT DISTINCT {action} FROM log")]
+    if not called.labels:
+        log["actions"] = sorted({*bundle.actions, *log.get("actions", ()), *map(float, given)})
+    elif 0.0 not in called.values and called.logged(0.0) in given:  # what was refused
+        _list_none(content, called)
     drew, listed = source.run(
         f"SELECT coalesce(bool_or(NOT {quoted(names['forced'])} AND {quoted(names['propensity'])} < 1), false), "
         f"count({quoted(names['eligible'])}) FROM log"
     )[0]
     _put(log, "propensity", names["propensity"] if drew else None)  # omitted if nothing was random
-    eligible = quoted(names["eligible"])
-    eligible = f"[{_called('x', called)} for x in {eligible}]" if called.labels else names["eligible"]
-    _put(log, "eligible", eligible if listed else None)
+    _put(log, "eligible", names["eligible"] if listed else None)
     log["outcomes"] = [name for role, name in names.items() if role in FOLLOWING or role.startswith(KIND)]
     features = log["features"]
     for part, read in (("categorical", bundle.features.categorical), ("numeric", bundle.features.numeric)):
@@ -93,21 +82,17 @@ def campaign_of(
     money["cost"] = names["paid"]
     if log.get("segment") is not None and not _is_known(source, log["segment"]):
         del log["segment"]
-    if (reserve := money.get("reserve")) is not None and not (
-        _is_known(source, reserve)
-        and _is_of_a_row(source, reserve, called.value(content["campaign"].get("none") or 0.0) or 0.0, names)
-    ):
-        del money["reserve"]
+    if (reserve := money.get("reserve")) is not None:
+        none = called.logged(called.value(content["campaign"].get("none") or 0.0) or 0.0)
+        stated = _by_action(reserve, called, action) if isinstance(reserve, dict) else reserve
+        if not (_is_known(source, stated) and _is_of_a_row(source, stated, _sql(none), names)):
+            del money["reserve"]
     unstated = "complete" not in log and "terminal" not in log
     if unstated and content["campaign"].get("discount", 0) > 0 and _has_gaps(source, names):
         # Rows come from requests: on a day without one, nothing was given and there was no reward.
         log["complete"] = True
         if called.labels:
-            value = called.value(content["campaign"].get("none", "none"))
-            if value is None or called.given(value) not in log["actions"]:
-                _list_none(content)
-            else:
-                content["campaign"]["none"] = called.given(value)
+            _list_none(content, called)
         else:
             none = float(content["campaign"].get("none") or 0.0)
             content["campaign"]["none"] = none
@@ -119,27 +104,38 @@ def campaign_of(
     return content
 
 
-def _list_none(content: dict[str, Any]) -> None:
-    """List that nothing was given among named actions, as what was refused, and days without a row, are called."""
-    log = content["log"]
-    content["campaign"]["none"] = "none"
-    if "none" not in log["actions"]:
-        log["actions"] = [*log["actions"], "none"]
+def _list_none(content: dict[str, Any], called: ActionNames) -> None:
+    """Name the action of what was refused, and of days without a row, and list it among named actions."""
+    log, stated = content["log"], content["campaign"].get("none")
+    label = called.given((0.0 if stated is None else called.value(stated)) or 0.0)
+    content["campaign"]["none"] = label
+    if label not in log["actions"]:
+        log["actions"] = [label, *log["actions"]]
         if "amounts" in log:
-            log["amounts"] = [*log["amounts"], 0.0]
+            log["amounts"] = [0.0, *log["amounts"]]
 
 
-def _called(action: str, names: ActionNames) -> str:
-    """SQL of what an action is called, by the SQL of its number; `none` where the server gave nothing."""
-    cases = " ".join(
-        f"when {value!r} then {literal(label)}" for label, value in zip(names.labels, names.values, strict=True)
-    )
-    return f"case {action} {cases} else 'none' end"
+def _by_action(table: Mapping[str, float], called: ActionNames, action: str) -> str:
+    """SQL of what a table says of an action, by the SQL of the column of the log."""
+    cases = (f"when {_sql(called.logged(value))} then {amount!r}" for value, amount in called.numbered(table).items())
+    return f"case {action} {' '.join(cases)} else 0 end"
 
 
-def campaign_notes(file: Path, bundle: NotedBundle, as_of: datetime.date, *, edited: bool) -> list[str]:
+def _sql(value: Any) -> str:
+    return literal(value) if isinstance(value, str) else str(value)
+
+
+def campaign_notes(file: Path, history: CampaignHistory, as_of: datetime.date, *, edited: bool) -> list[str]:
     """What to correct in the campaign file: `as_of` of an edited one, and outcomes that were events of a table."""
-    notes, content = [], bundle.campaign
+    notes, content, written = [], history.content, Campaign.content(file)
+    listed = content["log"].get("actions") or ()
+    if not edited and (
+        new := [each for each in written["log"]["actions"] if isinstance(each, str) and each not in listed]
+    ):
+        notes.append(
+            f"where nothing was given, {written['log']['action']} is {named(new[0])}, which the log before did not "
+            f"have: look at what SQL in {file.name} makes of it."
+        )
     events = content["log"].get("events", {}).get("outcomes", {})
     lost = [name for name in events if name != money_budget(content)["name"]]
     if lost and not edited:
@@ -148,14 +144,14 @@ def campaign_notes(file: Path, bundle: NotedBundle, as_of: datetime.date, *, edi
             f"correct the expression in {file.name} to name the outcomes that the server was told."
         )
     reserve = money_budget(content).get("reserve")
-    if reserve is not None and not edited and money_budget(Campaign.content(file)).get("reserve") is None:
+    if reserve is not None and not edited and money_budget(written).get("reserve") is None:
         notes.append(
-            f"reserve = {json.dumps(reserve)} is not in {file.name}: the log lacks its columns, or a row with several "
-            "offers cost more than one of them can. Without it, the largest cost of a row is set aside. "
-            "State what the offers of a day can cost, or allow one a day: decisions_per_day = 1 under [user]."
+            f"reserve = {json.dumps(reserve, ensure_ascii=False)} is not in {file.name}: the log lacks its columns, "
+            "or a row with several offers cost more than one of them can. Without it, the largest cost of a row is set "
+            "aside. State what the offers of a day can cost, or allow one a day: decisions_per_day = 1 under [user]."
         )
     if edited and content["log"].get("delays"):
-        stated = str(Campaign.content(file).get("log", {}).get("as_of"))
+        stated = str(written.get("log", {}).get("as_of"))
         if stated != as_of.isoformat():
             notes.append(
                 f"as_of is {stated if stated != 'None' else 'absent'} in {file.name}, which was edited by hand: set "
@@ -238,7 +234,7 @@ def _is_known(source: Source, text: str) -> bool:
     return True
 
 
-def _is_of_a_row(source: Source, reserve: str, none: float, names: Mapping[str, str]) -> bool:
+def _is_of_a_row(source: Source, reserve: str, none: str, names: Mapping[str, str]) -> bool:
     """Return whether `reserve` may hold for rows: not if only those that sum several offers cost more.
 
     If a row with a single offer costs more, the statement is wrong, and it is kept: `outlay check` refuses it.
@@ -246,7 +242,7 @@ def _is_of_a_row(source: Source, reserve: str, none: float, names: Mapping[str, 
     paid, offers, action = (quoted(names[role]) for role in ("paid", "offers", "action"))
     [(single, several)] = source.run(
         f"SELECT count(*) FILTER ({offers} <= 1), count(*) FILTER ({offers} > 1) FROM log "
-        f"WHERE {action} <> {none!r} AND {paid} > ({reserve}) + {ROUNDING} * abs({reserve})"
+        f"WHERE {action} <> {none} AND {paid} > ({reserve}) + {ROUNDING} * abs({reserve})"
     )
     return bool(single or not several)
 

@@ -190,7 +190,7 @@ def export_log(
             state, edited = _with_campaign_file(state, work, layout, yesterday)
             state.save(out)
     absent = _absent(history, layout, summaries) if written else ()
-    notes = campaign_notes(out / FILE, history.bundle, date_of(yesterday), edited=edited)
+    notes = campaign_notes(out / FILE, history, date_of(yesterday), edited=edited)
     return ExportResult(state, written, history.money, restarts, edited, absent, tuple(notes))
 
 
@@ -285,7 +285,7 @@ def _with_campaign_file(state: ExportState, work: _Work, layout: LogLayout, as_o
     if state.edited(file):
         return state, True
     with open_source(work.out / SOURCE, work.folder, resources=Resources(memory=MEMORY)) as source:
-        content = campaign_of(history.bundle, history.summaries, layout, source, date_of(as_of))
+        content = campaign_of(history, layout, source, date_of(as_of))
         state = replace(state, campaign_file=digest(write_campaign(file, content)))
         state.save(work.out)
         check_expressions(content, layout, source, file)

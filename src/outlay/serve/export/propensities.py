@@ -34,6 +34,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 from scipy.stats import qmc
 
+from outlay.core.actions import named
 from outlay.core.progress import Counter
 from outlay.logs.reading import literal
 from outlay.logs.source import Source
@@ -262,7 +263,7 @@ def write_propensities(
 
     Args:
         source: a DuckDB connection.
-        new: SQL of a relation with the columns of `rows.DECISIONS`: the new decisions.
+        new: SQL of a relation with the columns of `rows.decision_columns`: the new decisions.
         old: the same for earlier days; None if there are none.
         salts: returns the salts of a bundle's pool.
         out: the Parquet file.
@@ -327,19 +328,20 @@ def _steps(block: Any) -> Steps:
     lengths = _numbers(pc.list_value_length(block.column("members")))
     filled = np.arange(lengths.max(initial=0)) < lengths[:, None]
 
-    def members(name: str, kind: Any) -> NDArray[Any]:
-        matrix = np.zeros(filled.shape, kind)
-        matrix[filled] = _numbers(pc.list_flatten(block.column(name)))
+    def members(values: NDArray[Any]) -> NDArray[Any]:
+        matrix = np.zeros(filled.shape, values.dtype)
+        matrix[filled] = values
         return matrix
 
-    action = _numbers(block.column("action"))
+    action, own = block.column("action").combine_chunks(), pc.list_flatten(block.column("member_actions"))
+    code = _numbers(pa.concat_arrays([action, own.combine_chunks()]).dictionary_encode().indices)  # texts or numbers
     return Steps(
         user=_numbers(block.column("user").combine_chunks().dictionary_encode().indices).astype(np.int64),
         phase=_numbers(block.column("phase")),
         given=_numbers(block.column("given")),
         refused=_numbers(block.column("refused")),
-        same=filled & (members("member_actions", np.float64) == action[:, None]),
-        fits=filled & members("member_fits", np.bool_),
+        same=filled & (members(code[len(action) :]) == code[: len(action), None]),
+        fits=filled & members(_numbers(pc.list_flatten(block.column("member_fits")))),
         share=_numbers(block.column("random")),
         allowed=_numbers(block.column("random_of")),
         fitting=_numbers(block.column("random_fits")),
@@ -356,7 +358,7 @@ def _must_be_possible(block: Any, marginal: NDArray[np.float64]) -> None:
     if (marginal == 0).any():
         row = block.slice(int((marginal == 0).argmax()), 1).to_pylist()[0]
         raise LedgerError(
-            f"decision {row['decision_id']} gave {row['action']:g}, which its draw cannot give "
+            f"decision {row['decision_id']} gave {named(row['action'])}, which its draw cannot give "
             f"(the members' actions: {row['member_actions']}; random share: {row['random']:g}).",
             way_out="The ledger was edited by hand, or written by a faulty version: please report it.",
         )

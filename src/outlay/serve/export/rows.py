@@ -18,6 +18,7 @@ import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from outlay.core.actions import ActionNames, Holds
 from outlay.core.progress import Counter
 from outlay.serve.clock import Clock, date_of, midnight
 from outlay.serve.deciding.decider import VALUE_LIMIT, decode_draw
@@ -34,7 +35,7 @@ MONEY_REASONS = (USER_LIMIT, VALUE_LIMIT, DAY_CAP, ARM_CAP, TOTAL_CAP)
 CELLS = 500_000  # values in memory at a time
 TRIES = 3  # attempts to read a day while its money changes
 DAY = 86_400_000  # milliseconds
-DECISIONS = {
+DECISIONS: dict[str, Any] = {
     "decision_id": pa.string(),
     "request_id": pa.string(),
     "request_time": pa.string(),
@@ -65,8 +66,16 @@ DECISIONS = {
     "held": pa.int64(),
     "paid": pa.int64(),
 }
+HELD: dict[Holds, Any] = {"texts": pa.string(), "truth values": pa.bool_(), "whole numbers": pa.int64()}
 OUTCOMES = {"decision_id": pa.string(), "kind": pa.string(), "value": pa.float64()}
 _features = msgspec.json.Decoder(dict[str, Any])
+
+
+def decision_columns(names: ActionNames) -> dict[str, Any]:
+    """The columns of `decisions` but for the features; actions are as the log of these names has them."""
+    action = HELD.get(names.holds, pa.float64())
+    allowed = pa.float64() if names.holds == "amounts" else pa.string()
+    return DECISIONS | {"action": action, "eligible": pa.list_(allowed), "member_actions": pa.list_(action)}
 
 
 @dataclass
@@ -107,8 +116,9 @@ def write_rows(
     Raises:
         LedgerError: if no bundle is recorded for a row.
     """
-    summary = DaySummary({name: set() for name in features})
-    decisions = pa.schema([*DECISIONS.items(), *((f"f{i}", pa.string()) for i in range(len(features)))])
+    summary, names = DaySummary({name: set() for name in features}), ActionNames.of_file(history.content)
+    columns = decision_columns(names)
+    decisions = pa.schema([*columns.items(), *((f"f{i}", pa.string()) for i in range(len(features)))])
     batch = max(64, CELLS // len(decisions))
     with ExitStack() as files:
         tables = [
@@ -119,7 +129,7 @@ def write_rows(
         ]
         for row in rows:
             texts = _texts(row, features, history.unlike(row.bundle), summary.types)
-            tables[0].rows.append((*_decision(row, history.terms(row.bundle, row.ts)), *texts))
+            tables[0].rows.append((*_decision(row, history.terms(row.bundle, row.ts), names), *texts))
             tables[1].rows += _outcomes(row, window_ends, summary)
             for place, amount in enumerate((1, row.offer, row.held, row.paid)):
                 summary.sums[place] += amount
@@ -151,13 +161,14 @@ class _TableWriter:
             self.rows = []
 
 
-def _decision(row: DecisionRow, terms: PossibleActions) -> tuple[Any, ...]:
-    """Return the values of the columns in DECISIONS."""
+def _decision(row: DecisionRow, terms: PossibleActions, names: ActionNames) -> tuple[Any, ...]:
+    """Return the values of `decision_columns`; `names` are those of the log."""
     draw = decode_draw(row.members)
     drawn, given = bool(draw.members), bool(draw.members) and not row.forced
     fits, allowed = fits_of(row, draw, terms), allowed_of(draw, terms)
     fitting = sum(fits[i] for i in allowed)
     own = [a for m, a in zip(draw.members, draw.actions, strict=True) if row.member in (None, m)]
+    called = float if names.holds == "amounts" else terms.names.given
     refused = drawn and row.reason in MONEY_REASONS and not all(fits[i] for i in own)
     return (
         row.decision_id,
@@ -170,14 +181,14 @@ def _decision(row: DecisionRow, terms: PossibleActions) -> tuple[Any, ...]:
         row.arm,
         row.reason,
         row.member,
-        row.action,
+        terms.names.logged(row.action, names.holds),
         counts_as_forced(row, terms),
-        None if draw.allowed is None else [terms.actions[i] for i in draw.allowed],
+        None if draw.allowed is None else [called(terms.actions[i]) for i in draw.allowed],
         drawn,
         given,
         refused,
         draw.members,
-        [terms.actions[i] for i in draw.actions],
+        [terms.names.logged(terms.actions[i], names.holds) for i in draw.actions],
         draw.weights,
         [fits[i] for i in draw.actions],
         draw.random,

@@ -317,7 +317,8 @@ class DecisionHandler:
                 raise BadRequestError(422, problem)
         if request.past is not None and every:
             try:
-                check_past(request.past, [summaries.history for _, summaries in every])
+                names = pending.loaded.bundle.names
+                check_past(request.past, [summaries.history for _, summaries in every], names)
             except PastError as error:
                 problem = Problem(error=error.problem, where=f"{path}.past{error.where}")
                 raise BadRequestError(422, problem) from None
@@ -417,7 +418,7 @@ def _row(request: DecisionRequest, decider: Decider, path: str) -> EncodedRow | 
 
 def _given_past(request: DecisionRequest, loaded: LoadedBundle, summaries: Summaries, day: int) -> list[PastDay]:
     """Return the past in a request; an action in it that is one of the bundle's is exactly that."""
-    past = summaries.given(request.past or (), day)
+    past = summaries.given(request.past or (), day, loaded.bundle.names)
     if "action" not in summaries.history.columns:
         return past
     at = summaries.history.columns.index("action")

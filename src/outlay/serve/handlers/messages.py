@@ -21,7 +21,7 @@ _NO_CONTROLS = r"^(?![\s\S]*[\x00-\x1f\x7f])"
 Id = Annotated[str, Meta(min_length=1, max_length=ID_LENGTH, pattern=_NO_CONTROLS)]
 _Whole = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
 _Number = Annotated[float, Meta(ge=-(2.0**63), le=2.0**63)]
-PastValue = _Whole | _Number | None
+PastValue = _Whole | _Number | str | None
 Feature = str | _Whole | float | bool | None
 RequestTime = (
     Annotated[str, Meta(max_length=TIME_LENGTH, pattern=_NO_CONTROLS, description="In any form.")]
@@ -61,7 +61,8 @@ class DecisionRequest(_Strict, frozen=True):
         Annotated[list[dict[str, PastValue]], Meta(max_length=PAST_DAYS)] | None,
         Meta(
             description="The user's past days, for a policy that looks at them: days_ago (1 is yesterday), and the "
-            "columns of [log.history], null where unknown. Without it, the past is what the ledger knows."
+            "columns of [log.history], null where unknown; an action by its name or amount. Without it, the past "
+            "is what the ledger knows."
         ),
     ] = None
 

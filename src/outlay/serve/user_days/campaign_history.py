@@ -9,24 +9,25 @@ arrives, and two kinds that differ only by case are one.
 
 from __future__ import annotations
 
+import copy
 import difflib
 import json
 from bisect import bisect_right
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from outlay.core.actions import ActionNames
+from outlay.core.actions import ActionNames, Given
 from outlay.core.campaign import Campaign
 from outlay.core.history import History
 from outlay.serve.config import MONEY_KINDS, ServeConfig
 from outlay.serve.deciding.decider import value_refusal
-from outlay.serve.deciding.loaded_bundle import ARM_BUNDLE, BUNDLE, noted_bundle
+from outlay.serve.deciding.loaded_bundle import ARM_BUNDLE, BUNDLE, NotedBundle, noted_bundle
 from outlay.serve.ledger.ledger import Ledger, LedgerError
 from outlay.serve.ledger.money import Money
 
@@ -119,12 +120,14 @@ class PossibleActions:
         actions: `[K]` values.
         amounts: `[K]` minor units that each reserves; None for none, which needs no room.
         may: `[K]` whether the limits on values allow it.
+        names: what they are called.
     """
 
     salts: tuple[str, ...]
     actions: tuple[float, ...]
     amounts: tuple[int | None, ...]
     may: tuple[bool, ...]
+    names: ActionNames = field(default_factory=ActionNames)
 
     def fits(self, room: int | None) -> tuple[bool, ...]:
         """Return `[K]` whether the guards allow each action, given `DecisionRow.room`."""
@@ -135,6 +138,29 @@ class PossibleActions:
         )
 
 
+def _with_earlier_actions(newest: NotedBundle, earlier: Iterable[NotedBundle]) -> dict[str, Any]:
+    """The newest bundle's campaign file with all actions that bundles of the campaign gave, and what they cost."""
+    content = copy.deepcopy(newest.campaign)
+    log, budgets = content["log"], {budget["name"]: budget for budget in content["budget"]}
+    if not (own_names := ActionNames.of_file(content)).labels:
+        return content
+    money, reserve = money_budget(content), dict[Given, float]()
+    for noted in [newest] if own_names.holds == "amounts" else [*earlier, newest]:
+        names = ActionNames.of_file(noted.campaign)
+        reserve |= zip(map(names.given, noted.actions), noted.reserve or (), strict=False)
+        new = [place for place, label in enumerate(names.labels) if label not in log["actions"]]
+        log["actions"] = [*log["actions"], *(names.labels[place] for place in new)]
+        if log.get("amounts"):
+            log["amounts"] = [*log["amounts"], *(names.values[place] for place in new)]
+        for budget in noted.campaign["budget"]:
+            own = budgets.get(budget["name"], {})
+            if isinstance(own.get("cost"), dict) and isinstance(budget["cost"], dict):
+                own["cost"] = budget["cost"] | own["cost"]
+    if newest.reserve is not None and (money.get("reserve") is not None or isinstance(money["cost"], dict)):
+        money["reserve"] = reserve
+    return content
+
+
 class CampaignHistory:
     """A campaign's bundles and settings, read once from the ledger.
 
@@ -142,6 +168,7 @@ class CampaignHistory:
         campaign: its name.
         bundle: the one that was put into service last.
         settings: the settings in force now.
+        content: of the newest bundle's campaign file, at the end of its actions those that only earlier bundles had.
         kinds: kinds of outcomes in the expressions for the bundle's reward, end and costs.
         money: the currency.
         categorical: features that are categorical in every bundle that has them.
@@ -169,6 +196,7 @@ class CampaignHistory:
         self.numeric = list(dict.fromkeys(name for each in features for name in each.numeric))
         texts = dict.fromkeys(name for each in features for name in each.categorical)
         self.categorical = [name for name in texts if name not in self.numeric]
+        self.content = _with_earlier_actions(self.bundle, self._bundles.values())
         self.kinds = campaign_outcome_kinds(self.bundle.campaign)
         self._terms = cache(self._find)
         newest = self._summarised(self.bundle.id)
@@ -213,9 +241,7 @@ class CampaignHistory:
             raise LedgerError(f"has decisions of bundle {bundle}, but no record of the bundle.")
         none, reserve, names = noted.none or 0.0, noted.reserve, ActionNames.of_file(noted.campaign)
         if settings.reserve is not None:
-            known = {
-                value: amount for text, amount in settings.reserve.items() if (value := names.value(text)) is not None
-            }
+            known = names.numbered(settings.reserve)
             reserve = tuple(known[min(known, key=lambda value: abs(value - action))] for action in noted.actions)
         assert reserve is not None  # no server begins without
         return PossibleActions(
@@ -226,4 +252,5 @@ class CampaignHistory:
                 for action, amount in zip(noted.actions, reserve, strict=True)
             ),
             may=tuple(value_refusal(settings.values, action, none, names) is None for action in noted.actions),
+            names=names,
         )

@@ -150,7 +150,7 @@ def _cost(budget: Mapping[str, Any]) -> str:
 
 def _priced(cost: Mapping[str, float], names: ActionNames) -> Getter:
     """Return how to read what a day's action costs by such a table."""
-    prices = {names.value(label): float(price) for label, price in cost.items()}
+    prices = names.numbered(cost)
     return lambda day: prices.get(day.row.action, 0.0)
 
 
@@ -169,7 +169,7 @@ def _getters(campaign: Mapping[str, Any], numeric: Sequence[str], config: ServeC
     names = ActionNames.of_file(campaign)
     found |= {_cost(b): _priced(b["cost"], names) for b in campaign["budget"] if not isinstance(b["cost"], str)}
     for role, name in layout.names.items():
-        getter = _getter(role, numeric)
+        getter = (lambda day: names.logged(day.row.action)) if role == "action" else _getter(role, numeric)
         if getter is not None:
             found[name.casefold()] = paid if role == "paid" else getter
     return found
@@ -187,7 +187,7 @@ def _getter(role: str, numeric: Sequence[str]) -> Getter | None:
         return lambda day: json.loads(day.row.features).get(name)
     if role == "time":
         return lambda day: date_of(day.row.day)
-    if role in ("user", "action", *OF_DECISION):
+    if role in ("user", *OF_DECISION):
         return lambda day: getattr(day.row, role)
     return (lambda _day: None) if role == "paid" else None
 
