@@ -12,6 +12,7 @@
 # make bench-experiment   looks, arm budgets and the speed of an analysis (half an hour)
 # make experiment      an A/B test from the plan to the verdict, behind a real server (minutes)
 # make paper-ab        the paper's own A/B test: the frontier against DIN with the linear program (a quarter of an hour)
+# make bench-init     how often outlay init guesses the roles of columns right, over drawn logs and shapes (a quarter of an hour)
 # make bench-input    2,000 mutated campaign files and logs: a result or one error, never a traceback (half an hour)
 # make bench-public NEORL=PATH STARBUCKS=PATH COBS=PATH   on ground that others made (hours); without its path one is left out
 # make bench-log-size   plan-log beside what evaluate then says of the log (seven minutes)
@@ -22,7 +23,7 @@ BIN := .venv/bin
 STAMP := .venv/.outlay
 STAMP_ALL := .venv/.outlay-all
 
-.PHONY: setup setup-all demo test test-all check format bench bench-claims bench-trust bench-evaluation bench-frontier bench-game bench-ledger bench-log-size bench-serve bench-experiment bench-input bench-public experiment paper-ab clean
+.PHONY: setup setup-all demo test test-all check format bench bench-claims bench-trust bench-evaluation bench-frontier bench-game bench-ledger bench-log-size bench-serve bench-experiment bench-init bench-input bench-public experiment paper-ab clean
 
 # What the demo and the tests need; the other targets add Ray, PostgreSQL, the type checker and the peers of some tests.
 setup: $(STAMP)
@@ -102,6 +103,9 @@ experiment: setup
 
 paper-ab: setup
 	$(BIN)/python examples/paper_ab.py
+
+bench-init: setup
+	$(BIN)/python benchmarks/init_roles.py
 
 bench-input: setup
 	$(BIN)/python benchmarks/mutated_input.py

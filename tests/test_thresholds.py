@@ -80,8 +80,10 @@ LAYOUT = {  # what is shown or guessed
     "experiments.split": "OUTSIDE",
     "experiments.words": "MOST MOST_DIGITS MOST_RUNS",
     "logs.columns": "FEW PAIRS",
+    "logs.clues": "LIKELY NEAR SURE",
     "logs.evidence": "BY_CHANCE CALIBRATED MOST_ARMS SPANS",
-    "logs.guess": "AHEAD BETWEEN FORETOLD LEAST_ACTION LEAST_USER MANY MOVES PEOPLE SUMMED SURE_ACTION",
+    "logs.guess": "MANY",
+    "logs.who": "ODD PEOPLE SUMMED",
     "logs.naming": "MOST",
 }
 METHOD = {  # inside a method: ridges, folds, bins

@@ -49,7 +49,7 @@ def test_the_table_has_the_curve_and_every_requested_budget(a_run: Path) -> None
     assert asked == ["1.50", "1.90"]
     assert sum("one more yuan per decision" in line for line in lines) == 2
     assert "The log's policy: 0.7" in found.out
-    assert "Check: costs fall" in found.out
+    assert "the less policies spend" in found.out
 
 
 def test_json_is_one_document_and_quiet_says_nothing(a_run: Path) -> None:

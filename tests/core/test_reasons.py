@@ -37,8 +37,8 @@ READS: dict[ReasonKind, tuple[Mapping[str, Any], str]] = {
     K.BALANCE: ({"found": "it looked", "way_out": "Log it"}, "it looked. Log it"),
     K.CONTRADICTED: (
         {"estimator": "dr", "target": "r", "other": 4.0, "fitted": 10.0, "errors": 6.04, "beyond": 2, "count": 4},
-        "dr gives r as 4, the fitted evaluation as 10: 6.0 standard errors apart "
-        "(2 of 4 comparisons are beyond their tolerance)",
+        "estimates disagree: r is 10 by the fitted evaluation and 4 by dr, 6.0 standard errors apart "
+        "(2 of 4 such comparisons disagree)",
     ),
     K.NOT_CHECKED: ({"found": FEW}, f"not checked: {FEW_WORDS}"),
     K.NOT_COMPARED: (
@@ -61,7 +61,7 @@ READS: dict[ReasonKind, tuple[Mapping[str, Any], str]] = {
         "the policy reads single past days that the log's state lacks, so its estimates rest on the pasts that the "
         'log\'s own policy left behind. Add "lags" to the summaries of [log.history], and prepare and train again',
     ),
-    K.NOT_MEASURED: ({}, "it could not be measured"),
+    K.NOT_MEASURED: ({}, "too few rows of the log say what it would be"),
     K.FEW_USERS: ({"count": 12, "units": "users", "needed": 30}, "it rests on 12 users, and 30 are needed"),
     K.LIMIT: ({}, "a limit is not kept"),
     K.DAYS: ({"found": "shocks of 3%"}, "as days differ (shocks of 3%)"),
@@ -71,12 +71,13 @@ READS: dict[ReasonKind, tuple[Mapping[str, Any], str]] = {
         "of the ledger holds it",
     ),
     K.REPRODUCED: ({}, "the estimator gives the old policy's observed totals back"),
-    K.NO_TOTAL: ({}, "not checked: no user has as many days in the log as an estimated total counts"),
+    K.NO_TOTAL: ({}, "not compared: no user has as many days in the log as an estimated total counts"),
     K.NOT_TESTED: ({}, "not tested: too few users, or clusters of them, have two days with a choice"),
     K.ONE_ROW: ({}, "nothing to test: each user has one row, so there are no days before it"),
     K.NOT_ALL_GIVEN: (
         {},
-        "not tested: in some states the old policy never gave some of the actions that are allowed",
+        "not tested: for some users the log's policy never gave some of the allowed actions, so nothing says what they "
+        "would do",
     ),
     K.ENOUGH: (
         SIZE,
@@ -124,7 +125,7 @@ READS: dict[ReasonKind, tuple[Mapping[str, Any], str]] = {
         {"share": 0.0909, "action": 3.0, "most": 0.01},
         f"{HARDLY} (most often 3){TOO_LITTLE}",
     ),
-    K.HARDLY_ANY: ({"needed": 10.0}, "it rests on the weights of fewer than 10 effective users"),
+    K.HARDLY_ANY: ({"needed": 10.0}, "fewer than 10 users were given, by chance, what the policy gives"),
     K.UNLIKE: (
         {"share": 0.124, "most": 0.05},
         "12% of the users joined so late that the log ends before these days, and their features are unlike those of "

@@ -8,12 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
 from campaign_files import campaign_file, panel
 from command_line import outlay
 from hidden_worlds import WORLDS
-from outlay.core.errors import CampaignError
+from outlay.core.errors import CampaignError, LogError
 from outlay.core.reasons import Reason, ReasonKind
 from outlay.jobs.check import CheckReport, check
 from telling import missing
@@ -331,3 +332,24 @@ def test_an_old_policy_that_looked_at_the_past_is_a_warning(tmp_path: Path) -> N
     assert isinstance(found := report.balance.finding.figures["found"], Reason)
     assert (found.kind, found.figures["source"]) == (ReasonKind.LOOKED_BACK, "reward on the day before")
     assert warning.message == f"{report.balance.words}."
+
+
+@pytest.mark.parametrize(("spoilt", "where"), [("coupon", "log.action"), ("user_id", "log.user")])
+def test_a_column_without_a_value_is_one_finding(tmp_path: Path, spoilt: str, where: str) -> None:
+    """Also where actions are listed, and where no row names its user."""
+    columns = panel() | {spoilt: pa.nulls(120, pa.string() if spoilt == "user_id" else pa.float64())}
+    found = check(campaign_file(tmp_path, columns, log="actions = [1.0, 2.0, 3.0]"))
+    [error] = [each for each in found.findings if each.level == "error" and each.where == where]
+    assert "missing" in error.message
+    assert error.way_out
+
+
+def test_a_column_with_the_name_of_the_number_of_a_row_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(LogError, match="__row: is a name that is kept"):
+        check(campaign_file(tmp_path, panel() | {"__row": ["x"] * 120}))
+
+
+def test_a_day_beyond_the_whole_numbers_of_doubles_is_no_bug(tmp_path: Path) -> None:
+    columns = panel()
+    columns["day"][-1] = 2**60
+    assert check(campaign_file(tmp_path, columns, log="complete = false")).rows == 120

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import math
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ from campaign_files import panel
 from outlay.core.campaign import Campaign
 from outlay.core.errors import LogError, OutlayError
 from outlay.jobs.check import check
-from outlay.jobs.init import init
+from outlay.jobs.init import guide, init
 from outlay.jobs.prepare import prepare
 from telling import missing
 
@@ -99,12 +100,14 @@ def test_outcomes_are_no_features(tmp_path: Path) -> None:
     columns = panel(users=100)
     outcomes = {"orders": 3, "revenue": 7.5, "clicked": 1, "redeemed": 1, "spend": 2.5, "next_level": 2}
     earlier = {"orders_28d": 3, "last_spend": 2.5, "days_since_visit": 4}
-    columns |= {name: [value * (i % 3) for i in range(400)] for name, value in (outcomes | earlier).items()}
+    columns |= {name: [value * (i % 3) for i in range(400)] for name, value in outcomes.items()}
+    columns |= {name: [value * ((i * i // 7) % 3) for i in range(400)] for name, value in earlier.items()}
     text = init(write(tmp_path, columns), tmp_path / "campaign.toml")
-    names = set(Campaign.load(tmp_path / "campaign.toml").log.features.names)
+    log = Campaign.load(tmp_path / "campaign.toml").log
+    names = set(log.features.names)
     assert not names & set(outcomes)
     assert names >= {"orders_28d", "last_spend"}
-    for name in outcomes:
+    for name in outcomes.keys() - {log.reward}:
         assert f"# left out: {name} (" in text
 
 
@@ -122,7 +125,10 @@ def test_a_reward_by_name_says_what_else_it_might_be(tmp_path: Path) -> None:
     columns = panel(users=100) | {"orders": [0, 1, 2, 3] * 100, "purchases": [0, 1] * 200}
     text = init(write(tmp_path, columns), tmp_path / "campaign.toml")
     [reason] = [line for line in text.splitlines() if line.startswith("# what you want more of")]
-    assert "so might orders, purchases" in reason
+    reward = Campaign.load(tmp_path / "campaign.toml").log.reward
+    others = {"active", "orders", "purchases"} - {reward}
+    assert len(others) == 2
+    assert any(each in reason.partition("so might")[2] for each in others)
 
 
 @pytest.mark.parametrize(
@@ -130,7 +136,7 @@ def test_a_reward_by_name_says_what_else_it_might_be(tmp_path: Path) -> None:
     [
         ([float(i) for i in range(400)], "coupon has .* different values"),
         ([f"c{i}" for i in range(400)], "coupon holds too many different texts"),
-        ([1.0] * 400, "coupon has 1 different value$|coupon has 1 different value[.;]"),
+        ([1.0] * 400, "every row has the same value of coupon: there is nothing to compare"),
     ],
 )
 def test_a_log_without_an_action_is_refused_with_the_reason(tmp_path: Path, action: list[Any], reason: str) -> None:
@@ -179,7 +185,7 @@ def test_truth_values_can_be_multiplied(tmp_path: Path) -> None:
     rows = [(i, "Yes" if i % 2 else "No", int(i % 3 == 0), "ab"[i % 2]) for i in range(60)]
     campaign = accepted(tmp_path, csv("ID,Promotion,purchase,V1", rows))
     assert (campaign.log.user, campaign.log.action, campaign.log.reward) == ("ID", "Promotion", "purchase")
-    assert campaign.budgets[0].cost == 'cast("Promotion" as integer)'
+    assert campaign.budgets[0].cost == {"Yes": 1}
 
 
 def test_decimal_commas_are_numbers(tmp_path: Path) -> None:
@@ -262,12 +268,83 @@ def test_rows_and_roles_that_check_would_reject_are_left_out_and_said_so(tmp_pat
     assert "twin (determines the reward" in text
 
 
-def test_users_without_days_count_their_rows(tmp_path: Path) -> None:
+@pytest.mark.parametrize("days", [None, [0, 0, 1, 1] * 100])
+def test_rows_that_no_time_tells_apart_are_users_in_groups(tmp_path: Path, days: list[int] | None) -> None:
     columns = panel(users=100)
     del columns["day"]
-    campaign_text = init(write(tmp_path, columns), tmp_path / "campaign.toml")
-    assert "row_number() over (partition by user_id)" in campaign_text
+    columns |= {"day": days} if days else {}
+    text = init(write(tmp_path, columns), tmp_path / "campaign.toml")
+    log = Campaign.load(tmp_path / "campaign.toml").log
+    assert (log.user, log.time, log.cluster) == (None, None, "user_id")
+    assert not missing(text, "user_id has several rows of some values")
     assert not check(tmp_path / "campaign.toml").blocks
+
+
+def test_two_doubled_users_make_no_path(tmp_path: Path) -> None:
+    rng, n = np.random.default_rng(0), 500
+    offer = rng.choice(["none", "mail"], n)
+    columns: dict[str, Any] = {"customer_id": [0, 1, *range(n - 2)], "age": rng.integers(18, 80, n).tolist()}
+    columns |= {
+        "sent_on": [datetime.date(2026, 3, 1 + int(d)) for d in rng.integers(0, 28, n)],
+        "offer": offer.tolist(),
+    }
+    columns["converted"] = (rng.random(n) < 0.2 + 0.2 * (offer == "mail")).tolist()
+    init(write(tmp_path, columns), tmp_path / "campaign.toml")
+    campaign = Campaign.load(tmp_path / "campaign.toml")
+    assert (campaign.log.user, campaign.log.cluster) == (None, "customer_id")
+    assert not check(campaign).blocks
+
+
+def test_a_reward_that_never_varies_is_refused(tmp_path: Path) -> None:
+    columns = panel(users=100) | {"active": [1] * 400}
+    del columns["spend"]
+    with pytest.raises(LogError, match="every row has the same value of active"):
+        init(write(tmp_path, columns), tmp_path / "campaign.toml")
+
+
+def test_per_cent_are_no_money(tmp_path: Path) -> None:
+    rng, n = np.random.default_rng(0), 600
+    given = rng.choice([0, 5, 10], n)
+    rows = [f"{i},{rng.integers(18, 80)},{g} %,{int(rng.random() < 0.2 + g / 50)}" for i, g in enumerate(given)]
+    (tmp_path / "log.csv").write_text("\n".join(["customer_id,age,discount,bought", *rows]))
+    init(tmp_path / "log.csv", tmp_path / "campaign.toml")
+    campaign = Campaign.load(tmp_path / "campaign.toml")
+    assert campaign.budgets[0].cost == "cast(discount > 0 as integer)"
+    assert campaign.budgets[0].limit == pytest.approx(np.mean(given > 0), rel=1e-3)
+    assert campaign.meta.unit == "actions"
+
+
+def test_yes_and_no_keep_their_words_and_even_draws_are_asked_about(tmp_path: Path) -> None:
+    rng, n = np.random.default_rng(0), 600
+    given = rng.random(n) < 0.5
+    rows = [
+        f"{i},{rng.integers(18, 80)},{'Yes' if g else 'No'},{int(rng.random() < 0.2 + g / 5)}"
+        for i, g in enumerate(given)
+    ]
+    (tmp_path / "log.csv").write_text("\n".join(["customer_id,age,offer,bought", *rows]))
+    text = init(tmp_path / "log.csv", tmp_path / "campaign.toml")
+    assert Campaign.load(tmp_path / "campaign.toml").meta.none == "No"
+    assert "# randomised = true" in text
+    assert [a.called for a in check(tmp_path / "campaign.toml").actions] == ["No", "Yes"]
+
+
+def test_a_header_twice_and_dates_that_fit_both_orders_are_said(tmp_path: Path) -> None:
+    rng, n = np.random.default_rng(0), 400
+    rows = [f"{i},0{1 + i % 9}/04/2026,{i % 7},{i % 5},{'AB'[i % 2]},{int(rng.random() < 0.3)}" for i in range(n)]
+    (tmp_path / "log.csv").write_text("\n".join(["customer_id,sent,level,level,variant,bought", *rows]))
+    found = guide(tmp_path / "log.csv", tmp_path / "campaign.toml")
+    assert any("2 columns are called level" in words for words in found.read)
+    [sent] = [each for each in found.looked if each.column == "sent"]
+    assert not sent.sure
+    assert not missing(sent.why, "%d/%m/%Y", "%m/%d/%Y")
+
+
+def test_names_that_differ_in_capitals_are_warned_of(tmp_path: Path) -> None:
+    columns = panel(users=100)
+    columns["coupon"] = [["none", "Mail", "mail"][i % 3] for i in range(400)]
+    init(write(tmp_path, columns), tmp_path / "campaign.toml")
+    told = [each for each in check(tmp_path / "campaign.toml").findings if each.key == "log.action"]
+    assert any("differ only in capitals" in each.message and "lower(trim(coupon))" in each.way_out for each in told)
 
 
 @pytest.mark.parametrize(("least", "complete"), [(0.0, True), (1.0, False)])
@@ -288,8 +365,8 @@ def test_days_without_rows_are_a_question_that_has_an_answer_already(
 
 def test_a_log_that_no_draft_fits_is_refused_with_what_check_says(tmp_path: Path) -> None:
     columns = panel(users=100)
-    columns["day"] = [day // 2 for day in columns["day"]]
-    with pytest.raises(LogError, match=r"log\.user, log\.time: 200 rows"):
+    columns["active"] = [math.inf, *columns["active"][1:]]
+    with pytest.raises(LogError, match=r"reward is infinite in 1 rows"):
         init(write(tmp_path, columns), tmp_path / "campaign.toml")
     assert not (tmp_path / "campaign.toml").exists()
 

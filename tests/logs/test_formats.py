@@ -64,7 +64,8 @@ def told(path: Any, folder: Path, **options: Any) -> tuple[Campaign, tuple[str, 
     assert [action.value for action in report.actions] == [0.0, 2.5, 5.0]
     campaign = Campaign.load(folder / "campaign.toml")
     assert (campaign.log.user, campaign.log.time, campaign.log.action) == ("kunde", "datum", "rabatt")
-    spent = np.mean([given * came for _, _, given, came, *_ in ROWS])
+    used = campaign.log.reward == "besucht"  # or umsatz; a coupon is paid when somebody comes
+    spent = np.mean([given * (came if used else 1) for _, _, given, came, *_ in ROWS])
     assert campaign.budgets[0].limit == pytest.approx(spent, rel=1e-3)
     return campaign, found.read
 

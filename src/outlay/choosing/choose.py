@@ -293,7 +293,7 @@ def _selection(
 def _infeasible(measured: list[MeasuredPolicy], pool: list[MeasuredPolicy], campaign: Campaign) -> InfeasibleError:
     if not pool:
         return InfeasibleError(
-            f"none of the candidates can be measured on the select users: {_why_not(measured)}.",
+            f"too few users to measure what any policy is worth: {_why_not(measured)}.",
             file=campaign.path,
             way_out="Use a longer or larger log, a shorter campaign.horizon_days if a limit is per user, or leave "
             "out actions that were hardly ever given (log.actions).",

@@ -17,6 +17,7 @@ from outlay.cli.console import (
     Resume,
     RunFolder,
     Threads,
+    Verbose,
     print_json,
     progress,
     say,
@@ -54,6 +55,7 @@ def evaluate(
         typer.Option("--learned-here", help="The policy was learned from this log: measure it on certify users alone."),
     ] = False,
     as_json: Json = False,
+    verbose: Verbose = False,
     quiet: Quiet = False,
     threads: Threads = None,
 ) -> None:
@@ -82,7 +84,29 @@ def evaluate(
     if as_json:
         print_json(result.to_dict())
     elif not quiet:
-        _show(result, run.campaign if run else data.campaign, run.manifest["margin"] if run else None)
+        campaign = run.campaign if run else data.campaign
+        if verbose:
+            _show(result, campaign, run.manifest["margin"] if run else None)
+        else:
+            _show_first(result, campaign, source)
+
+
+def _show_first(result: Evaluation, campaign: Campaign, source: Path) -> None:
+    """One screen: what it is worth beside the log's own policy, what stands against it, the verdict, what to do."""
+    from outlay.pages import tables
+
+    show(tables.policies(result, campaign, brief=True), screen=True)
+    found = result.diagnostics.checks
+    failed = [name for name, each in found.items() if each.ok is False]
+    told = f"Not passed: {', '.join(failed)} (-v says what was found)." if failed else "All were passed."
+    say(f"Checks: {len(found)} made. {told}")
+    say(f"Grade: {result.grade}.", result.verdict.words)
+    test = next((test for test in (result.test, result.settling) if test is not None), None)
+    if test is not None:
+        say(f"{test.words} Plan it with:", f"  {test.command}")
+    elif result.randomising is not None:
+        say(result.randomising.words)
+    say(f"outlay evaluate {source} -v prints every estimate, check and bound; outlay report {source} writes a page.")
 
 
 def _show(result: Evaluation, campaign: Campaign, margins: Sequence[float] | None = None) -> None:
@@ -203,7 +227,7 @@ def _show_frontier(curve: BudgetCurve, run: Path) -> None:
     for point in curve.requested:
         bought, ends, marginal = headline(point, wording)
         say(f"{bought} ({ends}). {marginal}" + (f" It is {point.certificate}." if point.certified is False else ""))
-    known = "could not be measured"
+    known = "not measured, since too few rows of the log say what it brings"
     if old is not None:
         spent = number(old.spend[curve.place], wording.spend_digits[curve.place])
         known = f"{wording.value(old.value)} at {spent}"

@@ -17,6 +17,7 @@ from outlay.cli.console import (
     Resume,
     Seed,
     Threads,
+    Verbose,
     keeping,
     print_json,
     progress,
@@ -49,7 +50,13 @@ else:
     Method = Literal[METHODS]
     Oracle = Literal[ORACLES]
 
-SCREEN = 24  # columns that the guide lists one by one
+COLUMN, WHY, SHOWN = 24, 90, 8  # letters of a name and of a reason, and names in a line, on one screen
+ACTIONS, EFFECTS, FINDINGS, DRAFTED = 6, 5, 4, 2  # on one screen, worst first
+PLAINLY = {
+    "feature": "features (known before)",
+    "outcome": "follow from the action, so no features",
+    "left out": "left out",
+}
 
 MethodOption = Annotated[
     Method | None,
@@ -106,6 +113,7 @@ def init(
     out: Annotated[Path, typer.Option("--out", help="Where to write.")] = Path("campaign.toml"),
     query: Annotated[str | None, typer.Option(help="SQL that gives the rows, where LOG is a database.")] = None,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Ask nothing: take the guesses.")] = False,
+    verbose: Verbose = False,
     quiet: Quiet = False,
     threads: Threads = None,
 ) -> None:
@@ -118,42 +126,50 @@ def init(
 
     use_threads(threads)
     asking = not (yes or quiet) and sys.stdin.isatty() and stdout.is_terminal
-    found = guide(log, out, query=query, ask=_Asking() if asking else None)
+    found = guide(log, out, query=query, ask=_Asking(verbose) if asking else None)
     if quiet:
         return
     if not asking:
-        _show_columns(found.looked)
+        _show_columns(found.looked, verbose=verbose)
     say(*found.read)
     with progress("check", quiet=False) as report:
         report(0.1, "reading the log")
         checked = job(out, threads=threads)
-    _show_draft(out, found.looked, checked)
+    _show_draft(out, found.looked, checked, verbose=verbose)
 
 
-def _show_columns(looked: Sequence[Reasoned]) -> None:
-    """Column → role, why, sure or not; what only is a feature in one line, where there are many."""
-    whole = [each for each in looked if each.role != "feature"]
-    plainly = [each for each in looked if each.role == "feature"]
-    shown = [*whole, *(plainly if len(looked) <= SCREEN else [])]
+def _show_columns(looked: Sequence[Reasoned], *, verbose: bool) -> None:
+    """Column → role, why, sure or not; what has no role of its own in a line a kind, unless all is wanted."""
+    plain_roles = () if verbose else ("feature", "outcome", "left out")
+    shown = [each for each in looked if each.role not in plain_roles]
     lines = [
-        (shorten(each.column, 40, placeholder=" …"), each.role, "yes" if each.sure else "NOT SURE", each.why)
-        for each in shown[: 2 * SCREEN]
+        (
+            shorten(each.column, COLUMN, placeholder=" …"),
+            each.role,
+            "yes" if each.sure else "NOT SURE",
+            each.why if verbose else shorten(each.why, WHY, placeholder=" …"),
+        )
+        for each in shown
     ]
-    table("What the columns do", ("column", "role", "sure", "why"), lines)
-    if len(shown) < len(looked):
-        say(f"  features, since nothing says that they follow from the action: {listed(e.column for e in plainly)}")
+    table("What the columns do", ("column", "role", "sure", "why"), lines, screen=not verbose)
+    for role, means in PLAINLY.items():
+        names = [(each.column, each.sure) for each in looked if each.role == role and role in plain_roles]
+        if names:
+            told = [f"{name} (not sure)" if not sure and role != "left out" else name for name, sure in names[:SHOWN]]
+            more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
+            say(f"  {means}: {', '.join(told)}{more}")
 
 
 class _Asking:
     """Asks the person at the terminal; shows what the columns do before the first question about them."""
 
-    def __init__(self) -> None:
-        self.shown = False
+    def __init__(self, verbose: bool) -> None:
+        self.shown, self.verbose = False, verbose
 
     def __call__(self, question: OpenQuestion) -> str:
         """The answer: a number of the list, or a column's name."""
         if question.looked and not self.shown:
-            _show_columns(question.looked)
+            _show_columns(question.looked, verbose=self.verbose)
             self.shown = True
         return _ask(question)
 
@@ -172,7 +188,7 @@ def _ask(question: OpenQuestion) -> str:
         say(nearest(answer, question.columns, "Columns"))
 
 
-def _show_draft(out: Path, looked: Sequence[Reasoned], checked: CheckReport) -> None:
+def _show_draft(out: Path, looked: Sequence[Reasoned], checked: CheckReport, *, verbose: bool) -> None:
     """What check says of the draft, and what to do next."""
     levels = [finding.level for finding in checked.findings]
     counts = [f"{levels.count(level)} {level}{'s' * (levels.count(level) != 1)}" for level in ("error", "warning")]
@@ -182,12 +198,19 @@ def _show_draft(out: Path, looked: Sequence[Reasoned], checked: CheckReport) -> 
     )
     if checked.randomisation:
         say(f"Assignment: {checked.randomisation.verdict}")
-    say(*(_line(finding) for finding in checked.findings if finding.level != "note"))
-    plainly = ("feature", "outcome", "left out")
-    unsure = [f"{each.role} ({each.column})" for each in looked if not each.sure and each.role not in plainly]
+    _say_findings([each for each in checked.findings if each.level != "note"], most=DRAFTED, verbose=verbose)
+    unsure = [f"{each.role} ({each.column})" for each in looked if not each.sure and each.role not in PLAINLY]
     if unsure:
-        say(f"Look at these lines first: {listed(unsure)}.")
-    say(f"Next: outlay check {out} for all that it found, then outlay train {out} --out run")
+        say(f"Look at these lines of it first: {listed(unsure)}.")
+    say(f"Next: outlay check {out} for what it shows, then outlay train {out} --out run")
+
+
+def _say_findings(findings: Sequence[Finding], *, most: int, verbose: bool) -> None:
+    """The worst of them, or all."""
+    shown = findings if verbose else [each for each in findings if each.level != "note"][:most]
+    say(*map(_line, shown))
+    if len(shown) < len(findings):
+        say(f"{len(findings) - len(shown)} more: add -v.")
 
 
 def check(
@@ -196,6 +219,7 @@ def check(
         bool, typer.Option("--sql", help="Print the SQL that makes the rows of [[events]], and stop.")
     ] = False,
     as_json: Json = False,
+    verbose: Verbose = False,
     quiet: Quiet = False,
     threads: Threads = None,
 ) -> None:
@@ -216,7 +240,7 @@ def check(
     if as_json:
         print_json(found.to_dict())
     elif not quiet:
-        _show_check(found)
+        _show_check(found, verbose=verbose)
     if quiet:  # errors still show
         for finding in found.findings:
             if finding.level == "error":
@@ -285,14 +309,14 @@ def _relative(share: float) -> str:
     return "over 100%" if share > 1 else f"{100 * share:.2g}%"
 
 
-def _show_check(found: CheckReport) -> None:
+def _show_check(found: CheckReport, *, verbose: bool) -> None:
     """Findings first, then what was given, then what it did."""
     facts = {"rows": found.rows, "users": found.users, "days": found.days, "first": str(found.first)}
     facts |= {"last": str(found.last), "duplicates": found.duplicates}
     if found.once:  # a row is all there is of a user: at most it says when
         seen = {} if found.days == 1 else {"from": str(found.first), "to": str(found.last)}
         facts = {"users, one row each": found.users, **seen}
-    table(f"{found.campaign}: {found.source}", tuple(facts), [tuple(facts.values())])
+    table(f"{found.campaign}: {found.source}", tuple(facts), [tuple(facts.values())], screen=not verbose)
     overlap = {entry.action: entry for entry in found.overlap}
     rows: list[tuple[Any, ...]] = []
     for action in found.actions:
@@ -304,7 +328,14 @@ def _show_check(found: CheckReport) -> None:
             least = (share, least_share, entry.least_segment, propensity)
         rows.append((shown(action.called), action.count, action.choices, *least))
     columns = ("action", "rows", "choices", "share of choices", "least share", "in segment", "least propensity")
-    table("What was given", columns, rows)
+    if verbose:
+        table("What was given", columns, rows)
+    else:
+        choices = max(sum(action.choices for action in found.actions), 1)
+        brief = [(shown(a.called), a.count, percent(a.choices / choices, 1)) for a in found.actions[:ACTIONS]]
+        table("What was given", ("action", "rows", "share of choices"), brief, screen=True)
+        if len(found.actions) > ACTIONS:
+            say(f"  and {len(found.actions) - ACTIONS} more actions: add -v.")
     if found.randomisation:
         say(f"Assignment: {found.randomisation.verdict}")
     if found.effects and found.contrast:
@@ -313,8 +344,10 @@ def _show_check(found: CheckReport) -> None:
         if found.once:
             title = f"Action {high} against {low}: effect on the reward per user, 95% intervals"
         heads = ("segment", *(() if found.once else ("days",)), "effect", "interval", "users")
-        effects = [(e.segment, *(() if found.once else (e.days,)), *_signed(e), e.users) for e in found.effects]
-        table(title, heads, effects)
+        longest = max(e.days for e in found.effects)
+        told = found.effects if verbose else [e for e in found.effects if e.days == longest][:EFFECTS]
+        effects = [(e.segment, *(() if found.once else (e.days,)), *_signed(e), e.users) for e in told]
+        table(title, heads, effects, screen=not verbose)
     if found.state and not found.once:
         say(f"State: {found.state.words}.")
     if found.tried:
@@ -323,9 +356,9 @@ def _show_check(found: CheckReport) -> None:
             (each.days, ", ".join(each.columns), ", ".join(each.summaries), enough[each.ok]) for each in found.tried
         ]
         table("The same with the user's past under [log.history]", ("days", "columns", "summaries", "enough"), tried)
-    if missing := {name: count for name, count in found.missing.items() if count}:
+    if verbose and (missing := {name: count for name, count in found.missing.items() if count}):
         table("Missing values", ("role or feature", "rows"), list(missing.items()))
-    say(*map(_line, found.findings))
+    _say_findings(found.findings, most=FINDINGS, verbose=verbose)
     if test := found.test:
         say(f"{test.words} Plan it with:", f"  {test.command}", f"  {test.placeholders}")
     blocked = any(finding.level == "error" for finding in found.findings)
@@ -392,6 +425,7 @@ def train(
     resume: Resume = False,
     overwrite: Overwrite = False,
     as_json: Json = False,
+    verbose: Verbose = False,
     quiet: Quiet = False,
     threads: Threads = None,
 ) -> None:
@@ -428,10 +462,32 @@ def train(
     if as_json:
         print_json({"run": str(out), **run.manifest})
     elif not quiet:
+        _show_run(run, verbose=verbose)
+        say(f"{out} written. Next: outlay evaluate {out}")
+
+
+def _show_run(run: Run, *, verbose: bool) -> None:
+    """What was learned, in two sentences; or all members and notes."""
+    if verbose:
         from outlay.pages.tables import members
 
         show(members(run))
-        say(*(f"note: {note}" for note in run.manifest["notes"]), f"{out} written. Next: outlay evaluate {out}")
+        say(*(f"note: {note}" for note in run.manifest["notes"]))
+        return
+    from outlay.pages.tables import limit
+
+    worth, *spent = map(number, _fitted_mean(run))
+    reward = f"{run.campaign.reward_label} {worth}"
+    costs = [f"{b.name} {cost} ({limit(b)})" for b, cost in zip(run.campaign.limits, spent, strict=True)]
+    policies, notes = len(run.members), len(run.manifest["notes"])
+    per = "user" if run.campaign.log.once else "decision"
+    say(
+        f"Learned {policies} policies, of which a fixed draw gives each user one."
+        if policies > 1
+        else "Learned one policy.",
+        f"Measured on users who taught it nothing, per {per}: {', '.join([reward, *costs])}.",
+        f"With -v: the policies, and {notes} note{'s' * (notes != 1)} on how they were learned.",
+    )
 
 
 def _show_seeds(runs: list[Run], out: Path, *, as_json: bool, quiet: bool) -> None:

@@ -117,8 +117,8 @@ WORDS = {
     ReasonKind.MISFIT: "the behaviour model does not fit the log",
     ReasonKind.STATE: "{found}. {way_out}",
     ReasonKind.BALANCE: "{found}. {way_out}",
-    ReasonKind.CONTRADICTED: "{estimator} gives {target} as {other:.4g}, the fitted evaluation as {fitted:.4g}: "
-    "{errors:.1f} standard errors apart ({beyond} of {count} comparisons are beyond their tolerance)",
+    ReasonKind.CONTRADICTED: "estimates disagree: {target} is {fitted:.4g} by the fitted evaluation and {other:.4g} by "
+    "{estimator}, {errors:.1f} standard errors apart ({beyond} of {count} such comparisons disagree)",
     ReasonKind.NOT_CHECKED: "not checked: {found}",
     ReasonKind.NOT_COMPARED: "not checked: {found}",
     ReasonKind.AGREES: "all {count} other estimates that can be relied on agree with it, {less} of them assume less",
@@ -129,18 +129,18 @@ WORDS = {
     ReasonKind.APPROXIMATE: "the policy reads single past days that the log's state lacks, so its estimates rest on "
     'the pasts that the log\'s own policy left behind. Add "lags" to the summaries of [log.history], and prepare and '
     "train again",
-    ReasonKind.NOT_MEASURED: "it could not be measured",
+    ReasonKind.NOT_MEASURED: "too few rows of the log say what it would be",
     ReasonKind.FEW_USERS: "it rests on {count} {units}, and {needed} are needed",
     ReasonKind.LIMIT: "a limit is not kept",
     ReasonKind.DAYS: "as days differ ({found})",
     ReasonKind.HELD: "{budget} is estimated at {value:.4g} ({low:.4g} to {high:.4g}) where {limit:.12g} is allowed, "
     "with no room kept as proof: the cap of the ledger holds it",
     ReasonKind.REPRODUCED: "the estimator gives the old policy's observed totals back",
-    ReasonKind.NO_TOTAL: "not checked: no user has as many days in the log as an estimated total counts",
+    ReasonKind.NO_TOTAL: "not compared: no user has as many days in the log as an estimated total counts",
     ReasonKind.NOT_TESTED: "not tested: too few users, or clusters of them, have two days with a choice",
     ReasonKind.ONE_ROW: "nothing to test: each user has one row, so there are no days before it",
-    ReasonKind.NOT_ALL_GIVEN: "not tested: in some states the old policy never gave some of the actions that are "
-    "allowed",
+    ReasonKind.NOT_ALL_GIVEN: "not tested: for some users the log's policy never gave some of the allowed actions, "
+    "so nothing says what they would do",
     ReasonKind.ENOUGH: "given state and action, the days before say no more about outcomes and the next state "
     "(strongest: correlation {correlation:+.3f} ± {error:.3f})",
     ReasonKind.SHORT: "the state does not say enough: given state and action, {source} still predicts {outcome} "
@@ -172,7 +172,7 @@ WORDS = {
     "the log, so the log says too little of them; at most {most:.1%} may be so",
     ReasonKind.HARDLY_GIVEN_MOST: "on {share:.1%} of its paths the policy gives what users in that state hardly ever "
     "got in the log (most often {action}), so the log says too little of them; at most {most:.1%} may be so",
-    ReasonKind.HARDLY_ANY: "it rests on the weights of fewer than {needed:.0f} effective users",
+    ReasonKind.HARDLY_ANY: "fewer than {needed:.0f} users were given, by chance, what the policy gives",
     ReasonKind.UNLIKE: "{share:.0%} of the users joined so late that the log ends before these days, and their "
     "features are unlike those of all users whose days it shows (at most {most:.0%} may be): take fewer days, or a "
     "longer log",

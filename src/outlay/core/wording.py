@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from typing import NamedTuple, Protocol
 
 NONE = "–"
+ROUNDING = 1e-5  # of the largest value of a column: an interval so narrow is rounding, and asks for no digits
 LONGEST = 1e15  # a number from there on is told by its power of ten, as one that six digits would show as 0
 
 
@@ -64,6 +65,7 @@ def decimals(intervals: Iterable[HasInterval | None]) -> int:
     """Digits after the point for a column: as its narrowest interval needs, else three significant digits."""
     known = [i for i in intervals if i is not None and i.value is not None and math.isfinite(i.value)]
     halves = [(i.high - i.low) / 2 for i in known if i.low is not None and i.high is not None and i.high > i.low]
+    halves = [half for half in halves if half > ROUNDING * max(abs(i.value or 0) for i in known)]
     if halves:
         half = min(halves)
         leading = half / 10 ** math.floor(math.log10(half))

@@ -200,7 +200,11 @@ def _check(campaign: Campaign, threads: int | None, memory: str | None) -> Check
         facts = inspect(log)
         missing = facts.missing | _missing_features(log)
         findings = [*facts.findings, *_empty_features(missing, facts.rows, log), *_many_values(log, facts.rows)]
-        given = _given(log, facts, findings) if facts.users and facts.choices else _Given()
+        given = (
+            _given(log, facts, findings)
+            if facts.users and any(action.choices for action in facts.actions)
+            else _Given()
+        )
         findings += given.findings
         days = facts.last_time - facts.first_time + 1
         checks, tried = None, list[TriedHistory]()

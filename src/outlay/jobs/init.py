@@ -23,12 +23,15 @@ from outlay.jobs import memory
 from outlay.logs.columns import ScannedColumn, describe
 from outlay.logs.findings import Finding
 from outlay.logs.formats import Recognised
-from outlay.logs.guess import Guess, GuessedRoles, NoActionError, SumsError, guess_features, guess_roles
+from outlay.logs.guess import GuessedRoles, guess_features, guess_roles
+from outlay.logs.looked import Guess
 from outlay.logs.quality import inspect
 from outlay.logs.reading import literal, plain, quoted, setting, toml_value
 from outlay.logs.roles import link, open_log
 from outlay.logs.source import Copying, Source, open_recognised
 from outlay.logs.values import means_nothing
+from outlay.logs.what import COUNTED, NoActionError
+from outlay.logs.who import SumsError
 
 ROLES = {
     "user": "who",
@@ -53,6 +56,7 @@ NOT_FOR = (
     "outlay decides what each user gets, so it needs a row per user, or per user and day, with what that user was "
     "given. For totals of weeks, channels or regions use a media mix model or a test of whole regions."
 )
+RANDOM = "# randomised = true         # no column foretells the action: write this if chance alone decided it"
 ENDS = "each user has one row, so every row is the last."
 PER_DAY = (
     "discount = 0.8            # per unit of time; 0: only the same day counts",
@@ -172,8 +176,8 @@ def guide(log: Any, out: str | Path, *, query: str | None = None, ask: Ask | Non
         fetched = Path(name) / "fetched"
         settle = None if ask is None else partial(_settle, ask)
         with open_recognised(log, Path(name), Copying(query, fetched), settle) as (source, recognised):
-            draft, looked = _draft(source, _written(log, out), query, ask)
-            draft = replace(draft, read=recognised)
+            draft, looked = _draft(source, recognised, _written(log, out), query, ask)
+            looked = tuple(_dated(each, recognised) for each in looked)
         with new_file(out) as temporary:
             while True:
                 temporary.write_text(draft.text(), encoding="utf-8")
@@ -190,8 +194,16 @@ def _settle(ask: Ask, found: tuple[str, str, str]) -> str:
     return ask(OpenQuestion("dates", meaning, likelier, (other,), (likelier, other), ()))
 
 
+def _dated(each: Reasoned, read: Recognised) -> Reasoned:
+    """A column of dates is not sure where both orders of day and month fit."""
+    if read.open is None or each.column != read.open[0]:
+        return each
+    _, taken, other = read.open
+    return replace(each, why=f"{each.why}; read as {taken}, and {other} fits every row too", sure=False)
+
+
 def _draft(
-    source: Source, path: str | tuple[str, ...], query: str | None, ask: Ask | None
+    source: Source, read: Recognised, path: str | tuple[str, ...], query: str | None, ask: Ask | None
 ) -> tuple[Draft, tuple[Reasoned, ...]]:
     """The first guesses, with what was found of every column."""
     rows, columns = describe(source)
@@ -199,6 +211,7 @@ def _draft(
         raise LogError(
             "the log is empty: it has no rows.", file=source.file, way_out="Give a log with a row per user and day."
         )
+    columns = [replace(column, percent=column.name in read.percents) for column in columns]
     fixed: dict[str, str] = {}
     while True:
         names = tuple(column.name for column in columns)
@@ -225,8 +238,22 @@ def _draft(
         f"case when {plain(action.column or '')} is null then 0 else ({cost.text}) end" if action.labels else cost.text,
     )
     lowest = None if action.labels else _mean_and_least(source, action.text)[1]
+    if next((c.type for c in columns if c.name == action.column), "") == "BOOLEAN":
+        lowest, words = None, read.truths.get(action.column or "", ("false", "true"))
+        roles.found["action"] = replace(action, labels=words)
     draft = Draft(
-        path, query, rows, roles.found, categorical, numeric, left_out, spent, lowest, one_step=not roles.repeats
+        path,
+        query,
+        rows,
+        roles.found,
+        categorical,
+        numeric,
+        left_out,
+        spent,
+        lowest,
+        one_step=not roles.repeats,
+        read=read,
+        random=roles.random,
     )
     if draft.one_step and "terminal" in draft.roles:
         end = draft.roles["terminal"]
@@ -264,8 +291,9 @@ def _looked(
     used = {guess.column for guess in roles.found.values()} | left_out.keys()
     for column in columns:
         if column.name not in used:
-            why = roles.before.get(column.name, "nothing says that it follows from the action")
-            found.append(Reasoned(column.name, "feature", why, column.name in roles.before))
+            doubted = column.name in roles.doubted
+            unsaid = "it might follow from the action" if doubted else "nothing says that it follows from the action"
+            found.append(Reasoned(column.name, "feature", roles.before.get(column.name, unsaid), not doubted))
     return tuple(found)
 
 
@@ -347,6 +375,7 @@ class Draft:
         dropped: role → why it is not written though a column looks like it.
         kept: columns without a value in some rows, which are left out.
         read: how the texts of its files are read.
+        random: whether no column foretells the action.
         gaps: that users' days have no row, in words; None where hardly any lacks one.
     """
 
@@ -365,6 +394,7 @@ class Draft:
     kept: tuple[str, ...] = ()
     gaps: str | None = None
     read: Recognised | None = None
+    random: bool = False
 
     def without(self, finding: Finding) -> Draft | None:
         """The draft without what a finding rejects; None if it is about something that has to be there."""
@@ -442,7 +472,7 @@ class Draft:
             "",
             "[campaign]",
             setting("name", _name(self.source if isinstance(self.source, str) else self.source[0])),
-            'unit = "money"            # of the budget, for words and axes',
+            f'unit = "{"actions" if self._counted else "money"}"            # of the budget, for words and axes',
             *([] if self.one_step else PER_DAY),
             f"none = {none}  # {what}" if known else f"# none = {none}  # {what}, if there is one",
             "",
@@ -457,8 +487,11 @@ class Draft:
             if role in self.roles and not (self.one_step and role in ("user", "time") and not self.roles[role].column):
                 lines += [f"# {meaning}. Chosen {self.roles[role].why}.", setting(role, self.roles[role].text)]
             else:
+                why = self.roles[role].why if role in self.roles else ""
+                lines += [f"# {meaning}: {why}."] if "CHECK" in why else []
                 lines += [f"# {self.dropped[role]}"] if role in self.dropped else []
                 lines += [HINTS[role]] if role in HINTS else []
+                lines += [RANDOM] if role == "propensity" and self.random else []
         if self.gaps is not None:
             lines.append(f"# CHECK: {_comment(self.gaps)} Else write complete = {'false' if known else 'true'}.")
             lines.append(f"complete = {'true' if known else 'false'}")
@@ -484,12 +517,19 @@ class Draft:
             "[[budget]]",
             'name = "cost"',
             f"# What a row cost. Chosen {self.roles['cost'].why}.",
+            *(['# If the actions cost money, write their prices, and unit = "EUR" above.'] if self._counted else []),
             f"cost = {prices}" if (prices := _prices(self.roles, "cost")) else setting("cost", self.roles["cost"].text),
-            f"at_most = {self.spent:.4g}          # what the log spent per row: CHECK, this is your decision",
+            f"at_most = {self.spent:.4g}",
+            "# CHECK: that is what the log spent per row. Left so, the question is: what is best for the same spend?",
             *([] if self.one_step else ['per = "decision"          # or "user": total over horizon_days']),
             "",
         ]
         return "\n".join(lines)
+
+    @property
+    def _counted(self) -> bool:
+        """Whether what is limited is how many get something, and not money."""
+        return self.roles["cost"].column is None and COUNTED in self.roles["cost"].why
 
     def _reading(self) -> list[str]:
         """How texts are read, where that has to be said."""

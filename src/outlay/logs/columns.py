@@ -12,6 +12,7 @@ value in the user's next row, and in all rows that have one,
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -20,33 +21,44 @@ from outlay.logs.reading import plain, quoted, without_commas
 from outlay.logs.source import NUMBERS, WHOLE, Source
 
 EARLIER = (
-    r"(^|_)(pre|prev|previous|last|lag|yesterday|past|before|preperiod|baseline|since|ago|history|historical|prior|"
-    r"avg|\d+[dwmy](ays?)?)(_|$)"
+    r"(^|_)(pre|prev|previous|last|lag|yesterday|past|before|preperiod|baseline|base|since|ago|history|historical|prior|"
+    r"avg|vorjahr|vormonat|vorher|vorige[rsn]?|letzte[rsn]?|bisher|seit|avant|precedente?|derniere?|depuis|antes|anterior|ultim[oa]|desde|"
+    r"prima|vorig|laatste|eerder|\d+[dwmy](ays?)?)(_|$)"
 )
 AFTER = (
     r"(^|_)(out|outcomes?|click(s|ed)?|open(s|ed)?|redeem(s|ed)?|redemptions?|response|responded|used|bought|sold|gross|"
     r"net|gmv|profit|refund(s|ed)?|return(s|ed)?|churn(ed)?|retention|retained|label|target|next|after|later|future|"
-    r"post|accepted|subscribed|voted|turnout|donated|watched|engaged|deposited|signup|signed_up|exposure|exposed)(_|$)"
+    r"post|accepted|subscribed|voted|turnout|donated|watched|engaged|deposited|signup|signed_up|exposure|exposed|"
+    r"callback|decision|takeup|geklickt|geoffnet|eingelost|clique|ouvert|utilise|clic|abierto|canjeado|cliccato|"
+    r"aperto|geopend|ingewisseld)(_|$)"
 )
 IDENTIFIER = r"(^|_)(id|key|uuid|guid|code|number|no)$|^userid$"
 NAMES = {
-    "user": r"(^|_)(user|customer|kunde|kunden|client|member|household|player|person|account|subscriber|rider|visitor|"
-    r"card_?holder|guest|patient|driver|device|msisdn|email|respondent|participant)s?(_?(id|no|nr|key|number))?$",
+    "user": r"(^|_)(user|customer|kunden?|client|member|household|player|person|account|subscriber|rider|visitor|"
+    r"card_?holder|guest|patient|driver|device|msisdn|email|respondent|participant|subject|nutzer|mitglied|haushalt|"
+    r"abonne|utilisateur|usuario|cliente|socio|utente|gebruiker|klant|klient|kund)s?(_?(id|no|nr|key|number))?$",
     "place": r"(^|_)(store|shop|location|branch|filiale|geo|dma|region|market)(_?(id|no|nr|key))?$",
-    "time": r"^(day|date|datum|tag|dt|period|week|woche|month|time|ts|timestamp|t|event_date|\w+_(day|date))$",
-    "treated": r"(^|_)(action|treatment|treated|treat|trt|intervention|assignment|assigned|arm)(_|$)",
+    "time": r"^(day|date|datum|tag|dt|period|week|woche|monat|month|time|ts|timestamp|t|event_date|\w+_(day|date)|jour|"
+    r"semaine|mois|fecha|dia|semana|mes|data|giorno|settimana|dag|maand)$",
+    "treated": r"(^|_)(action|treatment|treated|treat|trt|intervention|assignment|assigned|arm|behandlung|massnahme|"
+    r"traitement|tratamiento|tratamento|trattamento|behandeling)(_|$)",
     "offered": r"(^|_)(coupons?|incentive|offer|discount|bonus|promo|promotion|voucher|gift|nudge|rabatt|gutschein|"
     r"rebate|reward_offered|variant|variation|mailing|mailed|ad_shown|creative|banner|ratio|message|notification|push|"
-    r"send|sent)(_|$)|^(item|banner|creative|ad|action)_?(id|no|key)?$",
-    "arm": r"(^|_)(version|group|gruppe|campaign|kampagne|segment|cell|condition|experiment|test|contact|email|sms|w)"
-    r"(_|$)",
+    r"send|sent|angebot|aktion|offre|remise|envoi|cupon|oferta|descuento|envio|offerta|sconto|buono|invio|aanbieding|"
+    r"korting|desconto|rabat|kupon)(_|$)|^(item|banner|creative|ad|action)_?(id|no|key)?$",
+    "arm": r"(^|_)(version|group|gruppe|campaign|kampagne|segment|cell|condition|cond|experiment|test|contact|email|"
+    r"sms|w|variante|groupe|campagne|grupo|campana|gruppo|campagna|groep)(_|$)",
     "propensity": r"^(p|prob|probability|propensity|pscore|ps|action_prob|logging_prob|\w*propensity(_score)?)$",
-    "reward": r"(^|_)(reward|active|outcome|converted|conversion|orders?|purchases?|purchased|visits?|visited|y|target|"
-    r"label|response|responded|voted|subscribed|accepted|kauf|gekauft|bestellung|bestellt|besuch|besucht|bought|deposit|aktiv)(_|$)",
+    "reward": r"^out_|(^|_)(reward|click(s|ed)?|renewed|success|retention|retained|engaged|watched|donated|callback|"
+    r"geklickt|clic|clique|active|outcome|converted|conversion|orders?|purchases?|purchased|visits?|visited|y|target|"
+    r"label|response|responded|voted|subscribed|accepted|kauf|gekauft|bestellung|bestellt|besuch|besucht|bought|deposit|"
+    r"aktiv|konvertiert|achat|achete|commande|visite|reponse|compra|compro|pedido|visita|respuesta|acquisto|ordine|"
+    r"risposta|aankoop|gekocht|bezoek)(_|$)",
     "money": r"(^|_)(revenue|sales|margin|spend|spending|dailyspending|gave|amount|amountgive|umsatz|turnover|gmv|"
-    r"profit|order_value|basket|sales_in_thousands)(_|$)",
+    r"profit|order_value|basket|sales_in_thousands|erlos|betrag|depense|montant|ventas|gasto|importe|vendite|panier|bestellwert|"
+    r"spesa|omzet|bedrag|receita)(_|$)",
     "after": AFTER,
-    "cost": r"(^|_)(costs?|kosten|payout|paid|expense)(_|$)",
+    "cost": r"(^|_)(costs?|kosten|payout|paid|expense|cout|costo|coste|custo)(_|$)",
     "forced": r"^(forced|no_choice|is_forced)$",
     "terminal": r"^(terminal|left|churned|is_last|done|ended)$",
     "eligible": r"^(eligible|allowed|allowed_actions|eligible_actions)$",
@@ -59,8 +71,9 @@ PAIRS = 20  # of a user's rows, that a rule has to hold in
 
 
 def snake(name: str) -> str:
-    """A name in words: `CardHolder`, `card holder` and `card.holder` are card_holder."""
-    apart = re.sub(r"(?<=[a-z0-9])(?=[A-Z][a-z])|(?<=[a-z])(?=[A-Z]+$)", "_", name)
+    """A name in words, without accents: `CardHolder` and `card.holder` are card_holder, `Gelöst am` is gelost_am."""
+    bare = "".join(c for c in unicodedata.normalize("NFKD", name.replace("ß", "ss")) if not unicodedata.combining(c))
+    apart = re.sub(r"(?<=[a-z0-9])(?=[A-Z][a-z])|(?<=[a-z])(?=[A-Z]+$)", "_", bare)
     return re.sub(r"[\W_]+", "_", apart.lower()).strip("_")
 
 
@@ -91,6 +104,7 @@ class ScannedColumn:
         low, high: of numbers only.
         written: as a campaign file has it: the name, or an expression where the texts have decimal commas.
         texts: all values of a text with few of them, else none.
+        percent: whether its texts were written with a sign of per cent.
         index: whether it numbers the rows from 0 or 1, in their order.
     """
 
@@ -103,6 +117,7 @@ class ScannedColumn:
     written: str = ""
     texts: tuple[str, ...] = ()
     index: bool = False
+    percent: bool = False
 
     @property
     def is_number(self) -> bool:

@@ -111,7 +111,7 @@ class Evidence:
     def calibrated(self, name: str, propensity: str) -> bool:
         """Whether a propensity is that of this column's value."""
         p, of = self.values[propensity], self.codes[name]
-        usable = (p > 0) & (p <= 1)
+        usable = (p > 1e-12) & (p <= 1)
         if usable.mean() < 0.5 or (p[usable] == 1).all():
             return False
         n, K = int(usable.sum()), int(of.max()) + 1

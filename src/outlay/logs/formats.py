@@ -17,7 +17,7 @@ import sqlite3
 from collections.abc import Callable, Iterator
 from collections.abc import Set as AbstractSet
 from contextlib import closing, contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -40,6 +40,7 @@ KINDS = (PARQUET, CSV, JSON, ARROW, EXCEL, SQLITE)
 DELIMITERS = ";\t|,"
 SIGNS = "[€$£¥₹₽%]|EUR|USD|GBP|CHF"
 
+TRUTH = (("no", "yes"), ("n", "y"), ("false", "true"), ("f", "t"))  # words that a reader of CSV makes truth values of
 Run = Callable[[str], list[tuple[Any, ...]]]
 
 
@@ -51,11 +52,15 @@ class Recognised:
         reading: what a campaign file says of it; None where nothing needs to be said.
         words: what was recognised, a sentence each.
         open: where both orders of day and month fit: the column, and both formats.
+        percents: columns whose texts are per cent.
+        truths: column → the two words of its truth values, as the first file writes them.
     """
 
     reading: ReadingSection | None
     words: tuple[str, ...]
     open: tuple[str, str, str] | None = None
+    percents: frozenset[str] = frozenset()
+    truths: dict[str, tuple[str, str]] = field(default_factory=dict)
 
 
 def kind_of(name: str) -> tuple[str, ...] | None:
@@ -340,6 +345,7 @@ def recognise_files(files: list[str]) -> Recognised:
     """The encoding and the delimiter of CSV files, by the first; the sheet of Excel files."""
     said: dict[str, Any] = {}
     words: list[str] = []
+    truths: dict[str, tuple[str, str]] = {}
     if kind_of(files[0]) is EXCEL and len(sizes := _open_excel(files[0])[1]) > 1:
         said["sheet"] = _longest(sizes)
         words.append(f"Of {len(sizes)} sheets the longest is read, {said['sheet']}.")
@@ -352,7 +358,26 @@ def recognise_files(files: list[str]) -> Recognised:
         if sign not in (None, ",", "\t"):
             said["delimiter"] = sign
             words.append(f"Columns are parted by {sign!r}.")
-    return Recognised(ReadingSection(**said) if said else None, tuple(words))
+        rows = _first_rows(files[0], encoding, sign or ",")
+        heads = [head.strip() for head in rows[0]] if rows else []
+        for head in dict.fromkeys(head for head in heads if heads.count(head) > 1 and head):
+            words.append(f"CHECK: {heads.count(head)} columns are called {head}; a number tells the later ones apart.")
+        for i, head in enumerate(heads):
+            held = {row[i].strip() for row in rows[1:] if i < len(row)} - set(MISSING_TEXTS)
+            for no, yes in TRUTH:
+                if {text.lower() for text in held} == {no, yes} and len(held) == 2:
+                    truths[head] = min(held, key=lambda t: t.lower() != no), min(held, key=lambda t: t.lower() != yes)
+    return Recognised(ReadingSection(**said) if said else None, tuple(words), truths=truths)
+
+
+def _first_rows(name: str, encoding: str, sign: str) -> list[list[str]]:
+    """The header of a CSV file and its first rows, as texts."""
+    with _bytes(name) as file:
+        text = file.read(1 << 16).decode(encoding, "ignore").removeprefix("\ufeff")
+    try:
+        return list(csv.reader(text.replace("\x00", "").splitlines()[:-1] or text.splitlines(), delimiter=sign))
+    except csv.Error:
+        return []
 
 
 def recognise(run: Run, relation: str, columns: dict[str, str], first: Recognised) -> Recognised:
@@ -374,7 +399,11 @@ def recognise(run: Run, relation: str, columns: dict[str, str], first: Recognise
     if dates is not None:
         said["dates"], example, undecided = dates
         words.append(f"{example} is read as a date, {said['dates']}.")
-    return Recognised(ReadingSection(**said) if said else None, tuple(words), undecided)
+    signs = {column: f"coalesce(bool_and(contains({column}, '%')), false)" for column in _texts(columns)}
+    found = run(f"SELECT {', '.join(signs.values())} FROM {relation}")[0] if signs else ()
+    percents = frozenset(c[1:-1].replace('""', '"') for c, all_ in zip(signs, found, strict=True) if all_)
+    reading = ReadingSection(**said) if said else None
+    return Recognised(reading, tuple(words), undecided, percents, first.truths)
 
 
 def _texts(columns: dict[str, str]) -> list[str]:

@@ -379,7 +379,7 @@ def _actions(log: Log) -> tuple[list[Action], list[Finding]]:
         message = f"is {none:g}, and no row of the log has it: nothing is known of what follows if nothing is given."
         way_out = "Name the action that gives nothing; or leave none out if every action gives something."
         findings.append(Finding("warning" if none else "note", "campaign.none", message, way_out, 0))
-    findings += _given(seen, log.campaign)
+    findings += _given(seen, log.campaign) + _alike(seen, log)
     known = {action.value for action in seen}
     way_out = f"Actions: {', '.join(exactly(value) for value in sorted(known))}."
     findings += [
@@ -413,6 +413,24 @@ def _given(actions: list[Action], campaign: Campaign) -> list[Finding]:
             message = f"action {named(campaign.given(action.value))} {never}"
             findings.append(Finding("warning", "log.action", message, way_out, action.count))
     return findings
+
+
+def _alike(actions: list[Action], log: Log) -> list[Finding]:
+    """Names that differ only in case or spaces: one action that was written in several ways?"""
+    groups: dict[str, list[str]] = {}
+    for action in actions:
+        called = log.campaign.given(action.value)
+        if isinstance(called, str):
+            groups.setdefault(" ".join(called.lower().split()), []).append(called)
+    names = next((each for each in groups.values() if len(each) > 1), None)
+    if names is None:
+        return []
+    told = ", ".join(map(repr, names))
+    message = f"{told} differ only in capitals or spaces, and count as {len(names)} actions."
+    text = log.campaign.log.action
+    written = plain(text) if text in log.source.columns else text
+    way_out = f"If they are one, write {setting('action', f'lower(trim({written}))')}."
+    return [Finding("warning", "log.action", message, way_out, len(names))]
 
 
 def _links(log: Log, duplicates: int) -> list[Finding]:
@@ -467,8 +485,9 @@ def _gaps(log: Log, users: int) -> list[Finding]:
     if (high is None or low == high) and not left:
         return []
     share = float(after + (inside if low != high else 0)) / float(window)
+    part = f"{share:.1%}" if share >= 0.001 else "less than 0.1%"
     absent = (
-        f"{share:.1%} of the users' days have no row: {wide or 0:,} gaps between rows are longer than 1 (the "
+        f"{part} of the users' days have no row: {wide or 0:,} gaps between rows are longer than 1 (the "
         f"longest {high or 0}), and {left:,} of {users:,} users have no row on the log's last days"
     )
     count = int(wide or 0) + int(left)

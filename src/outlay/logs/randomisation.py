@@ -132,8 +132,13 @@ def _by_features(log: Log, facts: Facts, overlaps: list[Overlap]) -> Randomisati
     if not real:
         opening = "The stated propensities fit the observed shares, and the" if stated else "The"
         verdict = f"{opening} action depends on no feature that was looked at: it looks randomised."
+        if (least := _shows(facts.choices, len(dependences))) > STRONG:
+            verdict = (
+                f"{opening} action depends on no feature that was looked at, as if randomised; but {facts.choices:,} "
+                f"rows would show no dependence below {min(least, 1):.2f} (0: none, 1: wholly)."
+            )
         return Randomisation(True, verdict, stated, dependences)
-    told = ", ".join(f"{d.name} ({d.strength:.2f})" for d in real[:8]) + (" …" if len(real) > 8 else "")
+    told = ", ".join(f"{d.name} ({d.strength:.2f})" for d in real[:4]) + (" …" if len(real) > 4 else "")
     degree = "strongly" if real[0].strength >= STRONG else "weakly"
     verdict = f"The action depends {degree} on what was known before: {told} (0: not at all, 1: wholly)."
     verdict += (
@@ -142,6 +147,11 @@ def _by_features(log: Log, facts: Facts, overlaps: list[Overlap]) -> Randomisati
         else " It was not randomised over all rows: effects below mix cause and choice."
     )
     return Randomisation(False, verdict, stated, dependences)
+
+
+def _shows(rows: int, looked: int) -> float:
+    """The least dependence that would be found in four of five logs, of a feature with two values and two actions."""
+    return float((stats.norm.isf(CHANCE / max(looked, 1) / 2) + stats.norm.isf(0.2)) / np.sqrt(max(rows, 1)))
 
 
 def _propensities_vary(log: Log) -> bool:

@@ -155,7 +155,9 @@ def _read_once(source: Source, campaign: Campaign) -> Campaign:
         return campaign
     named = f"(SELECT {user_sql(user_term(source, log))} AS u FROM log_numbered)"
     [(rows, users)] = source.run(f"SELECT count(u), count(DISTINCT u) FROM {named}")
-    if rows == users and rows:
+    if not rows:  # no row names its user, which `check` says
+        return campaign if log.time is not None else campaign.with_one_row()
+    if rows == users:
         return campaign.with_one_row()
     if log.time is None or log.once:
         key, state = ("log.time", "absent") if log.time is None else ("log.once", "true")

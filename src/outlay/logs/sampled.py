@@ -92,4 +92,4 @@ def by_size(x: Array) -> ColumnValues:
 
 def numbers(column: Any) -> Array:
     """An Arrow column as doubles; NaN where nothing is."""
-    return np.asarray(pc.fill_null(column.cast(pa.float64()), np.nan).to_numpy(), np.float64)
+    return np.asarray(pc.fill_null(column.cast(pa.float64(), safe=False), np.nan).to_numpy(), np.float64)

@@ -448,6 +448,13 @@ def _bare(name: str) -> str:
 
 def _filter(source: Source, where: str | None) -> None:
     condition = ""
+    if ROW in source.columns:
+        raise LogError(
+            "is a name that is kept for the number of a row.",
+            file=source.file,
+            where=f"column {ROW}",
+            way_out="Give the column another name.",
+        )
     if where is not None:
         if ";" in where:
             raise source._refused("log.where", where, "has a ';'.", "Give one SQL condition.")

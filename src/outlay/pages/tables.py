@@ -162,13 +162,17 @@ def named(text: str, campaign: Campaign, window: int | None) -> Column:
 # An evaluation.
 
 
-def policies(evaluation: Evaluation, campaign: Campaign) -> Table:
-    """Totals, costs against their limits, and what is certified; each column rounded alike."""
-    rows = evaluation.rows(campaign)
+def policies(evaluation: Evaluation, campaign: Campaign, *, brief: bool = False) -> Table:
+    """Totals, costs against their limits, and what is certified; each column rounded alike.
+
+    `brief`: without the members of a mixture, and of the totals the longest alone.
+    """
+    rows = [row for row in evaluation.rows(campaign) if not brief or row.kind != "member"]
     columns: list[tuple[Column, list[Estimate | None]]] = [
         (named(str(Target("reward", k)), campaign, None), [p.totals.get(k) for p in rows])
         for k in sorted({k for p in rows for k in p.totals})
     ]
+    columns = [column for column in columns if any(column[1])][-1:] if brief else columns
     columns += [(Column(b.name, limit(b)), [p.costs.get(b.name) for p in rows]) for b in campaign.limits]
     columns = [column for column in columns if any(column[1])]
     cells = [

@@ -243,15 +243,16 @@ class CostsFall(NamedTuple):
     def words(self) -> str:
         """What was found, a sentence or two."""
         if not self.pairs:
-            return "Check: there is one policy alone, so it cannot be checked whether costs fall as λ grows."
+            return "Check: one policy was learned, so it cannot be checked whether a dearer budget buys less."
         if not self.rising:
             return (
-                f"Check: costs fall as λ grows, in all {self.pairs:,} pairs of policies, as far as noise lets one tell."
+                "Check: the dearer spending is made (λ), the less policies spend, as it must be: in all "
+                f"{self.pairs:,} pairs of them."
             )
         return (
-            f"Check: costs rise with λ in {self.rising:,} of {self.pairs:,} pairs of policies, by more than noise "
-            f"explains, first from λ = {self.first[0]} to {self.first[1]}. Those answers are not exact; mixtures go by "
-            "measured values."
+            f"Check: policies should spend less the dearer spending is made (λ), but in {self.rising:,} of "
+            f"{self.pairs:,} pairs they spend more, by more than noise explains, first from λ = {self.first[0]} to "
+            f"{self.first[1]}. Those were not learned exactly; what is chosen goes by what was measured."
         )
 
 
