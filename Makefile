@@ -10,6 +10,7 @@
 # make bench-ledger   kill -9 under load, and records a second, on SQLite and PostgreSQL (half an hour)
 # make bench-serve    HTTP beside a bare route, pacing over four weeks, kill -9 of real servers (an hour)
 # make bench-experiment   looks, arm budgets and the speed of an analysis (half an hour)
+# make pictures        pictures of the demo's pages into docs/images: wide, on a phone, dark, printed (needs chromium)
 # make experiment      an A/B test from the plan to the verdict, behind a real server (minutes)
 # make paper-ab        the paper's own A/B test: the frontier against DIN with the linear program (a quarter of an hour)
 # make bench-init     how often outlay init guesses the roles of columns right, over drawn logs and shapes (a quarter of an hour)
@@ -23,7 +24,7 @@ BIN := .venv/bin
 STAMP := .venv/.outlay
 STAMP_ALL := .venv/.outlay-all
 
-.PHONY: setup setup-all demo test test-all check format bench bench-claims bench-trust bench-evaluation bench-frontier bench-game bench-ledger bench-log-size bench-serve bench-experiment bench-init bench-input bench-public experiment paper-ab clean
+.PHONY: setup setup-all demo test test-all check format bench bench-claims bench-trust bench-evaluation bench-frontier bench-game bench-ledger bench-log-size bench-serve bench-experiment bench-init bench-input bench-public experiment paper-ab pictures clean
 
 # What the demo and the tests need; the other targets add Ray, PostgreSQL, the type checker and the peers of some tests.
 setup: $(STAMP)
@@ -42,6 +43,9 @@ $(STAMP_ALL): $(STAMP)
 
 demo: setup
 	$(BIN)/python examples/demo.py
+
+pictures: setup
+	$(BIN)/python examples/screenshots.py runs/demo docs/images
 
 PYTEST := $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder  # else files of a few long tests come last
 

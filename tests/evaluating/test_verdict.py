@@ -155,6 +155,13 @@ def test_a_gain_that_a_constant_brings_as_well_is_that_of_the_constant() -> None
     assert of(beside(-0.2, -0.3, keep=False)).kind is VerdictKind.SERVE, "what breaks a limit takes no gain away"
 
 
+def test_the_constant_actions_are_handed_on_where_they_keep_the_limits() -> None:
+    given = ((2.0, 0.6), (3.0, 0.4))
+    assert of(replace(beside(0.0005, -0.002), given=given)).fixed == given
+    assert of(replace(beside(-0.2, -0.3, keep=False), given=given)).fixed == ()
+    assert of().fixed == ()
+
+
 def test_an_old_policy_beyond_the_budget_is_not_to_be_kept() -> None:
     """The policy is held against what the budget allows, and the verdict says what the cut costs."""
     for changes in (LOSS, {"gain_bound": -0.01}):

@@ -127,6 +127,62 @@ def test_the_truth_lies_in_the_intervals(evaluated: Path, habit: Habit) -> None:
         assert e["recommended"]
 
 
+def test_totals_are_the_estimates_times_the_users_and_hold_the_truth(evaluated: Path, habit: Habit) -> None:
+    """Of all 6,000 users, as 900 of them measure it: of every day, and of the week."""
+    result = Evaluation.read(evaluated)
+    assert result is not None
+    found = result.totals
+    assert found is not None
+    assert (found.users, found.days, found.sure) == (6000, 7, result.certificate.confidence)
+    for change, name in ((found.reward, "reward"), (found.money, "coupon_cost")):
+        e, old = (result.value(policy, "fqe", f"{name}@7") for policy in ("mixture", "old"))
+        assert e is not None
+        assert old is not None
+        assert (change.new.value, change.new.low) == pytest.approx((6000 * e.value, 6000 * e.low))  # type: ignore[operator]
+        assert change.now is not None
+        assert change.now.value == pytest.approx(6000 * old.value)  # type: ignore[operator]
+        paired = next(d for d in result.differences if (d.against, d.estimator, d.target) == ("old", "fqe", e.target))
+        assert change.more is not None
+        assert change.more.value == pytest.approx(6000 * paired.value)  # type: ignore[operator]
+    truth = true_days(evaluated / "bundle", habit)
+    for day in (day for day in found.by_day if day.policy == "new"):
+        for total, true in zip(
+            (day.reward, day.money), 6000 * np.diff(truth, axis=0, prepend=0)[day.day - 1], strict=True
+        ):
+            assert total.high is not None
+            assert abs(total.value - true) < 2 * (total.high - total.value)  # four standard errors
+    assert sum(each.users for each in found.segments) == pytest.approx(6000, abs=2)
+    assert found.budgets == (), "a run for one budget has no curve"
+
+
+def true_days(bundle: Path, habit: Habit) -> Any:
+    """`[7, 2]` true totals per user of a bundle's mixture over its first days."""
+    served = outlay.load_bundle(bundle)
+    decisions = served.decide(pq.read_table(habit.folder / "states.parquet"), members=True)
+    action = decisions["action_index"].to_numpy().reshape(habit.truth.num_states, -1)
+    return sum(w * totals(habit.truth, action[:, i], 7) for i, w in enumerate(served.weights))
+
+
+@pytest.mark.slow
+def test_other_budgets_hold_the_truth_of_the_mixtures_that_are_served_for_them(
+    counted: Path, habit: Habit, tmp_path: Path
+) -> None:
+    shutil.copytree(counted, tmp_path / "run")
+    found = outlay.evaluate(tmp_path / "run").totals
+    assert found is not None
+    assert 1 <= len(found.budgets) <= 3
+    assert found.reward.now is not None
+    for each in found.budgets:
+        assert each.more == pytest.approx(each.reward.value - found.reward.now.value)
+        outlay.frontier(tmp_path / "run", [each.limit], export=tmp_path / f"{each.limit}")
+        week = 6000 * true_days(tmp_path / f"{each.limit}", habit)[-1]
+        for total, true in zip((each.reward, each.money), week, strict=True):
+            assert total.high is not None
+            assert abs(total.value - true) < 2 * (total.high - total.value)
+    spends = [each.money.value for each in found.budgets]
+    assert spends == sorted(spends)
+
+
 def test_the_old_policy_is_evaluated_beside_it_and_given_back(evaluated: Path, habit: Habit) -> None:
     found = read(evaluated)
     uniform = np.full(habit.truth.reward.shape, 1 / 11)

@@ -14,7 +14,7 @@ from pydantic import TypeAdapter
 
 import outlay
 from outlay.choosing.run import Run
-from outlay.core.errors import FolderError
+from outlay.core.errors import CampaignError, FolderError
 from outlay.core.reasons import Reason, ReasonKind
 from outlay.estimators.agreement import Agreement
 from outlay.estimators.behaviour.check import BehaviourCheck
@@ -57,8 +57,7 @@ def test_the_results_are_what_training_and_evaluation_found(evaluated: Path) -> 
     assert results.evaluated.certificate.certified == written["certificate"]["certified"]
     assert results.confidence == 0.95
     assert [p.kind for p in results.policies][:1] == ["old"]
-    served = results.policy("chosen")
-    assert served is not None
+    served = next(row for row in results.policies if row.kind == "chosen")
     value = next(
         e
         for e in written["estimates"]
@@ -76,6 +75,20 @@ def test_the_results_are_what_training_and_evaluation_found(evaluated: Path) -> 
     assert results.budgets[0].limit == 2.2
     assert results.old is not None
     assert results.evaluated.certificate.look == 1
+
+
+def test_labels_that_are_changed_in_the_run_are_those_of_its_report(evaluated: Path, tmp_path: Path) -> None:
+    shutil.copytree(evaluated, tmp_path / "run")
+    own = tmp_path / "run" / "campaign.toml"
+    text = own.read_text(encoding="utf-8")
+    assert "active days" in report(tmp_path / "run").read_text(encoding="utf-8")
+    own.write_text(text.replace('reward = "active days"', 'reward = "days with a visit"'), encoding="utf-8")
+    page = report(tmp_path / "run").read_text(encoding="utf-8")
+    assert "days with a visit" in page
+    assert "active days" not in page.partition('id="evidence-of-it"')[0]
+    own.write_text(text.replace("budgets.coupon_cost", "budgets.cupon_cost"), encoding="utf-8")
+    with pytest.raises(CampaignError, match="coupon_cost"):
+        report(tmp_path / "run")
 
 
 def test_the_page_shows_what_the_evaluation_rests_on(evaluated: Path) -> None:

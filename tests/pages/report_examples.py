@@ -23,6 +23,8 @@ from outlay.estimators.observed import Reproduction
 from outlay.evaluating.checks import of_agreement, of_balance, of_behaviour, of_state
 from outlay.evaluating.diagnostics import ActionShare, DayMeans, MatchingPaths, SegmentOverlap
 from outlay.evaluating.evaluation import Diagnostics, Evaluation, PairedDifference, SegmentEstimate
+from outlay.evaluating.first_days import FirstDays
+from outlay.evaluating.totals import BudgetTotals, DayTotal, SegmentTotals, Total, TotalChange, Totals
 from outlay.evaluating.verdict import Verdict, VerdictKind
 from outlay.pages.results import RunResults
 
@@ -182,7 +184,83 @@ def _evaluation(budgets: int) -> Evaluation:
         shares=_shares(),
         window=None,
         users="certify",
+        first_days=FIRST_DAYS,
+        totals=totals(budgets),
     )
+
+
+def change(now: float, new: float, half: float) -> TotalChange:
+    """A total now and with the policy; the change is known to ± half."""
+    more = new - now
+    return TotalChange(
+        now=Total(value=now, low=now - half, high=now + half),
+        new=Total(value=new, low=new - half, high=new + half),
+        more=Total(value=more, low=more - half, high=more + half),
+    )
+
+
+def totals(limits: int = 1, **changes: Any) -> Totals:
+    """Of the mock's campaign: more active days for less money, with a peak on day one."""
+    course = {"old": (447.0, 16.0, 122.5, 5.0), "new": (634.0, -56.0, 133.7, 3.0)}
+    given: dict[str, Any] = {
+        "users": 200_000,
+        "log_users": 200_000,
+        "days": 7,
+        "confidence": 0.95,
+        "sure": 0.975,
+        "reward": change(1_000_100.0, 1_027_600.0, 3_700.0),
+        "at_least": 23_000.0,
+        "at_most": 31_900.0,
+        "money": change(3_590_000.0, 3_040_000.0, 10_000.0),
+        "first_day": change(447_000.0, 634_000.0, 9_000.0),
+        "limit_a_day": 440_000.0,
+        "costs": {"reach": change(700_000.0, 760_000.0, 9_000.0)} if limits > 1 else {},
+        "by_day": tuple(
+            DayTotal(
+                policy=policy,
+                day=day,
+                reward=Total(value=1e3 * (active + more * (day - 1))),
+                money=Total(value=1e3 * (money + up * (day - 1)), low=1e3 * money - 4e5, high=1e3 * money + 1e5),
+            )
+            for policy, (money, up, active, more) in course.items()
+            for day in range(1, 8)
+        ),
+        "segments": (
+            SegmentTotals(
+                segment="inactive",
+                users=102_800,
+                given=(3.5, 3.95),
+                reward=change(487_000.0, 518_700.0, 3_000.0),
+                money=change(1_756_000.0, 1_848_000.0, 9_000.0),
+            ),
+            SegmentTotals(
+                segment="active",
+                users=97_200,
+                given=(3.5, 2.52),
+                reward=change(513_100.0, 508_900.0, 3_000.0),
+                money=change(1_834_000.0, 1_192_000.0, 9_000.0),
+            ),
+            SegmentTotals(segment="new", users=10, given=None, reward=None, money=None),
+        ),
+        "budgets": tuple(
+            BudgetTotals(limit=limit, reward=Total(value=reward), money=Total(value=money), more=reward - 1_000_100.0)
+            for limit, reward, money in ((1.65, 990_000.0, 2_280_000.0), (2.75, 1_043_000.0, 3_590_000.0))
+        ),
+    }
+    return Totals(**{**given, **changes})
+
+
+FIRST_DAYS = FirstDays(
+    money="coupon_cost",
+    reward="active",
+    spend=3.17,
+    above_old=0.418,
+    above_average=0.44,
+    dearer=2,
+    beyond_average=3,
+    gains=(0.09, 0.05, 0.03, 0.02, 0.01, -0.005, -0.012),
+    ends=6,
+)
 
 
 def _shares() -> tuple[ActionShare, ...]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from outlay.pages.page import MAX_POINTS, inline, middle, policy_colors, scale_around, thinned
+from outlay.pages.page import MAX_POINTS, inline, middle, scale_around, thinned
 
 
 def test_the_first_wild_networks_do_not_stretch_the_axis() -> None:
@@ -29,8 +29,3 @@ def test_a_long_course_is_thinned_and_keeps_both_ends() -> None:
 
 def test_what_is_not_finite_becomes_null() -> None:
     assert inline([{"a": math.nan, "b": 1 / 3, "c": "x"}]) == {"values": [{"a": None, "b": 0.333333, "c": "x"}]}
-
-
-def test_the_old_policy_is_grey_wherever_it_stands() -> None:
-    assert policy_colors(["new", "old"])["old"] == policy_colors(["old", "new"])["old"]
-    assert policy_colors(["new", "old"])["new"] == policy_colors(["old", "new"])["new"]

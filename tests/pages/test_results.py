@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 import pytest
-from report_examples import evaluated, example, run
+from report_examples import example, run
 
 from outlay.core.campaign import BudgetLimit
 from outlay.core.wording import (
@@ -105,20 +105,10 @@ def test_a_point_keeps_a_ceiling_from_below_and_a_floor_from_above() -> None:
 
 def test_findings_carry_the_figures() -> None:
     content = example()
-    gained, paid = results.policies_finding(content).split(", ")
-    assert not missing(gained, "5.09 active", "7 days", "against 4.89")
-    assert not missing(paid, "2.000 against 1.800", "yuan per decision")
     kept, original = results.stored_finding(content).split("; ")
     assert not missing(kept, "88,257 parameters")
     assert not missing(original, "4.41 million", "50 times")
-    what, _, moves = results.shares_finding(content).partition(": ")
-    assert not missing(what, "Mean", content.action_label)
-    assert moves.split(", ") == ["active from 3.50 to 2.18", "inactive from 3.50 to 4.49"]
-
-
-def test_a_finding_without_an_old_policy_claims_nothing() -> None:
-    alone = evaluated(example(), policies={"mixture": "as served"})
-    assert results.policies_finding(alone) == "Policies side by side"
+    assert not missing(results.shares_finding(content), content.action_label, "9.1% to 26%")
 
 
 def test_the_target_of_an_estimate_is_said_with_its_unit() -> None:

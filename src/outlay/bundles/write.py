@@ -302,7 +302,7 @@ def described(spec: BundleSpec) -> Manifest:
 
 def _campaign(campaign: Campaign) -> dict[str, Any]:
     """The campaign file without the places of its tables, which are another machine's."""
-    content = campaign.model_dump(mode="json", by_alias=True, exclude_none=True)
+    content = campaign.model_dump(mode="json", by_alias=True, exclude_none=True, exclude={"labels"})
     log = {key: value for key, value in content["log"].items() if key not in ("source", "query")}
     if "events" in log:
         log["events"] = log["events"] | {"source": "unknown", "query": None}

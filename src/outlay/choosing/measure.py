@@ -108,15 +108,22 @@ class Measure:
         count = len(self.served.members)
         return [self.actions(i) for i in range(count)], self.served.weights, list(range(count))
 
-    def fit(self, policy: Part, source: Source | None = None, among: NDArray[np.bool_] | None = None) -> Fitted:
-        """The fitted evaluation of a policy, as `Panel.follow` takes it, with totals of `self.days` days.
+    def fit(
+        self,
+        policy: Part,
+        source: Source | None = None,
+        among: NDArray[np.bool_] | None = None,
+        days: Sequence[int] | None = None,
+    ) -> Fitted:
+        """The fitted evaluation of a policy, as `Panel.follow` takes it, with totals of some days.
 
         Args:
             policy: what it does in every row.
             source: the member whose features tell it; default the first.
             among: `[U]` users whose value it is; default all.
+            days: horizons of the totals; default those of `self.days`.
         """
-        return self.evaluator(_number(source)).fit(policy, days=self.days, among=among)
+        return self.evaluator(_number(source)).fit(policy, days=self.days if days is None else days, among=among)
 
     def old_as_observed(self, old: Fitted) -> Joint:
         """The old policy's totals of the users whose days the log shows, whom `observe` counts.

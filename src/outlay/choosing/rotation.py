@@ -81,9 +81,16 @@ class Rotation(Measure):
         ]
         return parts, weights, [tuple(place) for place in places]
 
-    def fit(self, policy: Part, source: Source | None = None, among: Users | None = None) -> Fitted:
+    def fit(
+        self,
+        policy: Part,
+        source: Source | None = None,
+        among: Users | None = None,
+        days: Sequence[int] | None = None,
+    ) -> Fitted:
         """As in `Measure`."""
-        return self._each("fit", lambda at, of, part, users, _: at.fit(part, of, users), policy, source, among)
+        kind = "fit" if days is None else f"fit of days {[*days]}"
+        return self._each(kind, lambda at, of, part, users, _: at.fit(part, of, users, days), policy, source, among)
 
     def fit_second(self, policy: Part, among: Users | None = None) -> Fitted | None:
         """As in `Measure`."""

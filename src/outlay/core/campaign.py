@@ -24,7 +24,7 @@ from outlay.core.addresses import Place, absolute, mistake
 from outlay.core.errors import CampaignError, nearest
 from outlay.core.event_tables import EventTable, RowsSection
 from outlay.core.settings import Section, Settings, impossible
-from outlay.core.wording import plain
+from outlay.core.wording import plain, readable
 
 Positive = Annotated[int, Field(gt=0)]
 OneOrMore = Annotated[str, Field(min_length=1)] | tuple[Annotated[str, Field(min_length=1)], ...]
@@ -61,6 +61,7 @@ class Meta(Section):
     horizon_days: Positive = 7
     report_days: tuple[Positive, ...] = (1, 3, 7)
     none: Given | None = None  # the action that means "no incentive"
+    users: Positive | None = None  # whom totals on pages are for; default: the users of the log
 
     @field_validator("none", mode="before")
     @classmethod
@@ -397,6 +398,33 @@ class BudgetLimit:
     unit: str = ""
 
 
+class Label(Section):
+    """An entry of `[labels]`: what pages call a thing, and the unit of its numbers."""
+
+    label: str = Field(min_length=1)
+    unit: str = ""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _text(cls, content: Any) -> Any:
+        if not isinstance(content, str | dict | Label):
+            raise impossible(f"is {content!r}; expected: a text, or a table of label and unit")
+        return {"label": content} if isinstance(content, str) else content
+
+
+class Labels(Section):
+    """`[labels]`: what the report calls things, where their names say too little. It changes no figure."""
+
+    reward: Label | None = None  # in the plural: "active days"
+    action: Label | None = None  # what is given, in the plural: "coupons"
+    budgets: dict[str, Label] = Field(default_factory=dict)
+    segments: dict[str, Label] = Field(default_factory=dict)
+    actions: dict[str, Label] = Field(default_factory=dict)
+
+
+LabelKind = Literal["reward", "action", "budgets", "segments", "actions"]
+
+
 class Train(Section):
     """`[train]`: settings of learning. Every one has a default; `preset = "paper"` takes the paper's schedule."""
 
@@ -488,6 +516,7 @@ class Campaign(Settings):
         rows: `[rows]`, what a row of them is.
         budgets: `[[budget]]`, in the order of the file.
         train: `[train]`.
+        labels: `[labels]`.
         path: the file it was read from; relative sources are relative to its folder.
     """
 
@@ -501,6 +530,7 @@ class Campaign(Settings):
     rows: RowsSection = RowsSection()
     budgets: tuple[Budget, ...] = Field(alias="budget", min_length=1)
     train: Train = Train()
+    labels: Labels = Labels()
     path: Path = Field(default=Path("campaign.toml"), exclude=True)
 
     @model_validator(mode="before")
@@ -519,6 +549,9 @@ class Campaign(Settings):
         reserved = {"reward"} & set(names)
         if reserved:
             raise impossible("a budget is named 'reward', which tables use for the reward")
+        if unknown := next((name for name in self.labels.budgets if name not in names), None):
+            near = nearest(unknown, names, "Budgets")
+            raise impossible(f"labels.budgets names {unknown!r}, which is no budget. {near}")
         if sum(b.money is True for b in self.budgets) > 1:
             raise impossible("more than one budget has money = true; exactly one budget is money")
         return self
@@ -650,6 +683,20 @@ class Campaign(Settings):
     def action_label(self) -> str:
         """What tables and axes call the action: its column, or `action` where the role is an expression."""
         return self.log.action if _WORD.fullmatch(self.log.action) else "action"
+
+    def called(self, kind: LabelKind, name: str = "") -> Label:
+        """What sentences call a thing: by `[labels]`, else its name made readable: `active_days` → `active days`.
+
+        Args:
+            kind: what it is.
+            name: of a budget, a segment or an action.
+        """
+        if kind == "reward":
+            return self.labels.reward or Label(label=readable(self.reward_label))
+        if kind == "action":
+            return self.labels.action or Label(label=readable(self.action_label))
+        known: dict[str, Label] = getattr(self.labels, kind)
+        return known.get(name) or Label(label=readable(name))
 
     @property
     def source(self) -> Place:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable
 from typing import NamedTuple, Protocol
 
@@ -148,6 +149,14 @@ def short(count: float) -> str:
         if abs(count) >= size:
             return f"{count / size:.3g}{word}"
     return f"{count:,.0f}"
+
+
+def readable(name: str) -> str:
+    """A name from a file as a person writes it: `active_days` and `activeDays` → `active days`; other texts as is."""
+    if not re.fullmatch(r"[^\W\d]\w*", name):
+        return name
+    apart = re.sub(r"(?<=[a-z0-9])[A-Z](?=[a-z])", lambda letter: f" {letter[0].lower()}", name)
+    return apart.replace("_", " ").strip() or name
 
 
 def days(count: str | int) -> str:

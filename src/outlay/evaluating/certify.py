@@ -167,7 +167,7 @@ def certified(
     number, alpha = looked = _look(stored, identity, data, campaign)
     curve = known.curve
     if curve is None:
-        curve = _curve(stored, data, campaign, report)
+        curve = figures_of_budgets(stored, stored.weights[:-1], data, campaign, report)
         _write(stored, known._replace(curve=curve))
     others = Band.of(curve, known.about, campaign, 1 - alpha * (1 - OWN))
     return Certified(_own_band(known.own, known.about, campaign, looked), others, number)
@@ -233,9 +233,33 @@ def _issued(band: Band, weights: Vector, campaign: Campaign, number: int) -> Cer
     return replace(band.certificate(weights, campaign), look=number, alpha=1 - band.confidence)
 
 
-def _curve(stored: StoredFrontier, data: Transitions, campaign: Campaign, report: Progress) -> MixtureFigures:
-    """Measure the mixtures of the curve on the certify users."""
-    grid = stored.weights[:-1]
+def over_days(campaign: Campaign, days: int) -> Campaign:
+    """Return the campaign whose objective is the total of the reward over so many days, and its limits totals too."""
+    budgets = []
+    for budget in campaign.budgets:
+        times = days if budget.per == "decision" else days / campaign.meta.horizon_days
+        key = "at_most" if budget.sign > 0 else "at_least"
+        budgets.append(budget.model_copy(update={"per": "user", key: times * budget.limit}))
+    meta = campaign.meta.model_copy(update={"horizon_days": days})
+    return campaign.model_copy(update={"meta": meta, "budgets": tuple(budgets)})
+
+
+def bounds_of_totals(figures: MixtureFigures, about: About, over: Campaign, confidence: float) -> Certificate:
+    """Return the bounds of a policy's total gain, per user, as a certificate has them: not a further look.
+
+    Args:
+        figures: of the policy, as `over` counts (`figures_of`).
+        about: what the evaluation found besides.
+        over: the campaign over so many days (`over_days`).
+        confidence: that of the policy's certificate.
+    """
+    return Band.of(figures, about, over, confidence).certificate(np.ones(1), over)
+
+
+def figures_of_budgets(
+    stored: StoredFrontier, grid: Vector, data: Transitions, campaign: Campaign, report: Progress
+) -> MixtureFigures:
+    """Measure mixtures of the curve with weights `[G, P]` on the certify users."""
     share = grid.max(axis=0) > 0  # policies that any mixture needs
     used = np.flatnonzero(share)
     bundle = in_memory(stored.spec(share / len(used), campaign, data))

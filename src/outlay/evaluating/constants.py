@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from outlay.choosing.allowances import allowances_of
 from outlay.choosing.estimates import assuming_less
 from outlay.choosing.measure import Measure
-from outlay.core.actions import named
+from outlay.core.actions import Given, named
 from outlay.core.campaign import Campaign
 from outlay.core.estimate import Target
 from outlay.core.transitions import SELECT, Transitions
@@ -137,6 +137,7 @@ class AgainstConstants:
         value: their objective.
         spend: what they cost of the money budget, in its unit.
         keep: whether they keep the limits at that spend; where not, no constant actions do.
+        given: the actions and their shares of users.
     """
 
     words: str
@@ -146,6 +147,7 @@ class AgainstConstants:
     value: float
     spend: float
     keep: bool
+    given: tuple[tuple[Given, float], ...] = ()
 
 
 def beside_constants(
@@ -207,6 +209,7 @@ def beside_constants(
         value=float(coordinates(whole, campaign)[0][0]),
         spend=_spend(whole, campaign),
         keep=found.missed is None,
+        given=tuple((constants.data.given(a), float(w)) for a, w in zip(found.actions, found.weights, strict=True)),
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
@@ -18,22 +18,22 @@ from outlay.choosing.run import Run
 from outlay.choosing.stored import StoredFrontier, stored_curve
 from outlay.core.campaign import Campaign
 from outlay.core.estimate import Estimate, Target
-from outlay.core.progress import Progress
+from outlay.core.progress import Progress, within
 from outlay.core.reasons import Reason, ReasonKind
 from outlay.core.transitions import EVERYONE
 from outlay.estimators.allowances import allow
-from outlay.estimators.band import About
+from outlay.estimators.band import About, MixtureFigures
 from outlay.estimators.certificate import Certificate
 from outlay.estimators.importance import Weighted
 from outlay.estimators.joint import Joint
 from outlay.estimators.observed import observe, of_some
 from outlay.estimators.units import objective
 from outlay.estimators.windowed import claims_window
-from outlay.evaluating.certify import certify_alone, certify_run, figures_of
+from outlay.evaluating.certify import bounds_of_totals, certify_alone, certify_run, figures_of, over_days
 from outlay.evaluating.check_result import Judged
 from outlay.evaluating.checks import Checks
 from outlay.evaluating.constants import AgainstConstants, beside_constants, constants_of
-from outlay.evaluating.diagnostics import daily, matching_paths, overlap, shares
+from outlay.evaluating.diagnostics import ActionShare, daily, matching_paths, overlap, shares
 from outlay.evaluating.evaluation import Diagnostics, Evaluation, PairedDifference, SegmentEstimate
 from outlay.evaluating.first_days import FirstDays
 from outlay.evaluating.grade import grade, sensitivity
@@ -41,6 +41,8 @@ from outlay.evaluating.holding import holding_of
 from outlay.evaluating.next_test import PlannedTest, plan_settling, plan_test
 from outlay.evaluating.randomising import RandomisingCost, randomising_cost
 from outlay.evaluating.ruled_out import ruled_out
+from outlay.evaluating.totalling import PerUser, by_day, days_told, other_budgets, segment_totals, totals_of
+from outlay.evaluating.totals import Totals
 from outlay.evaluating.verdict import verdict
 from outlay.ops.intervals import LEAST_USERS
 
@@ -105,6 +107,7 @@ def evaluate_policy(
     segments = tuple(_segments(measure, new, old, found.propensity, checks, campaign))
     report(0.8, "the certificate")
     stored = None if run is None else stored_curve(run)
+    given = shares(measure, policy)
     certificate = _certified(measure, new, old, campaign, checks, stored)
     mine, beside, differences = _tables(measure, found, campaign)
     yardstick = _yardstick(measure, new, found.propensity, campaign, certificate.confidence)
@@ -133,9 +136,10 @@ def evaluate_policy(
         daily=course,
         first_days=first_days,
         holding=None if run is None else holding_of(stored, campaign, certificate.gain),
-        shares=shares(measure, policy),
+        shares=given,
         window=claims_window(measure.data),
         users="all" if measure.split == EVERYONE and measure.data.folds == 1 else "certify",
+        totals=_totals(measure, found, campaign, checks, certificate, segments, given, stored, within(report, 0.85, 1)),
     )
 
 
@@ -283,14 +287,46 @@ def _certified(
     stored: StoredFrontier | None,
 ) -> Certificate:
     """Certify a policy, which counts as a look: the mixture of a run with every other budget of its frontier."""
-    aim = objective(campaign)
-    known = [each.cautions["fqe"][each.fitted.column(aim)] for each in (new, old)]
-    doubt = gain_doubt(new.fitted, old.fitted, aim, known)
     about = About(checks.reasons, measure.window, allowances_of(measure))
-    figures = figures_of(measure, new, old, campaign, doubt)
+    figures = _figures(measure, new, old, campaign)
     if stored is None:
         return certify_alone(figures, about, campaign, measure.data, new.policy.identity)
     return certify_run(stored, new.policy.identity, measure.data, campaign, figures, about)
+
+
+def _figures(measure: Measure, new: PolicyEstimates, old: PolicyEstimates, campaign: Campaign) -> MixtureFigures:
+    """What a certificate of the policy rests on, with why its gain is not to be relied on."""
+    aim = objective(campaign)
+    known = [each.cautions["fqe"][each.fitted.column(aim)] for each in (new, old)]
+    return figures_of(measure, new, old, campaign, gain_doubt(new.fitted, old.fitted, aim, known))
+
+
+def _totals(
+    measure: Measure,
+    found: _Estimated,
+    campaign: Campaign,
+    checks: Checks,
+    certificate: Certificate,
+    segments: Sequence[SegmentEstimate],
+    given: Sequence[ActionShare],
+    stored: StoredFrontier | None,
+    report: Progress,
+) -> Totals | None:
+    """Totals for all users, with their days, segments and other budgets; None where no total is given."""
+    new, old = found.new, found.old
+    per_user = PerUser.of(measure, new, old, campaign)
+    if (days := days_told(per_user, campaign)) is None:
+        return None
+    report(0.0, "totals")
+    over, about = over_days(campaign, days), About(checks.reasons, measure.window, allowances_of(measure))
+    bounds = bounds_of_totals(_figures(measure, new, old, over), about, over, certificate.confidence)
+    totals = totals_of(per_user, campaign, measure.data, days, bounds)
+    totals = replace(totals, segments=segment_totals(segments, given, campaign, totals))
+    if bounds.withheld is not None:  # nobody is told what its days and other budgets bring
+        return totals
+    others = () if stored is None else other_budgets(stored, measure, campaign, about, totals, within(report, 0.5, 1))
+    days_of_both = () if campaign.log.once else by_day(measure, old, new, campaign, totals)
+    return replace(totals, by_day=days_of_both, budgets=others)
 
 
 def _shown(estimates: Iterable[Estimate], measure: Measure, campaign: Campaign) -> tuple[Estimate, ...]:

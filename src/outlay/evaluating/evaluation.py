@@ -27,6 +27,7 @@ from outlay.evaluating.grade import Grade
 from outlay.evaluating.holding import Holding
 from outlay.evaluating.next_test import PlannedTest, SettlingTest
 from outlay.evaluating.randomising import RandomisingCost
+from outlay.evaluating.totals import Totals
 from outlay.evaluating.verdict import Verdict
 
 PolicyKind = Literal["old", "constant", "method", "chosen", "member"]
@@ -127,6 +128,7 @@ class Evaluation(Shown):
         randomising: where it is not known how actions were drawn, what it costs to draw some at random from now on.
         holding: how the run keeps its money budget, and what that costs; None of a policy from outside, and where it
             is not known.
+        totals: what it brings and costs all users, now and with it; None where no total is given.
         condition: what every "sure" and "certified" rests on: `if …`.
     """
 
@@ -151,6 +153,7 @@ class Evaluation(Shown):
     randomising: RandomisingCost | None = None
     first_days: FirstDays | None = None
     holding: Holding | None = None
+    totals: Totals | None = None
     condition: str = CONDITION
 
     def headline(self) -> str:

@@ -60,9 +60,9 @@ class FirstDays:
             return None
         money = campaign.budgets[campaign.money]
         spends = [(mine.costs[campaign.money], its.costs[campaign.money]) for mine, its in zip(new, old, strict=False)]
-        average = money.limit / campaign.meta.horizon_days if money.per == "user" else money.limit if steady else 0.0
+        average = average_day(campaign, steady=steady) or 0.0
         gains = [mine.reward / its.reward - 1 for mine, its in zip(new, old, strict=False)]
-        known = average > 0 and money.sign > 0
+        known = average > 0
         ends = 1 + max((day for day, gain in enumerate(gains, start=1) if gain > 0), default=0)
         spend, before = spends[0]
         return cls(
@@ -99,6 +99,19 @@ class FirstDays:
                 f"on not above the old policy's ({100 * self.gains[-1]:+.1f}% on day {last})."
             )
         return " ".join(told)
+
+
+def average_day(campaign: Campaign, *, steady: bool) -> float | None:
+    """What the limit of the money budget allows per user on an average day; None of a floor, and where it is not known.
+
+    Args:
+        campaign: its limits.
+        steady: whether users decide every day, so that a limit per decision is one per day.
+    """
+    money = campaign.budgets[campaign.money]
+    if money.sign < 0 or not (steady or money.per == "user"):
+        return None
+    return money.limit / campaign.meta.horizon_days if money.per == "user" else money.limit
 
 
 def _first(above: Sequence[bool]) -> int:

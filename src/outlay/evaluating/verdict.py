@@ -32,6 +32,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
+from outlay.core.actions import Given
 from outlay.core.campaign import Campaign
 from outlay.core.estimate import Estimate
 from outlay.core.reasons import ReasonKind
@@ -103,6 +104,7 @@ class Verdict:
         constants: against the best constant actions at its spend; None where that was not measured.
         broken: the limits that the old policy breaks.
         words: the verdict for people.
+        fixed: those constant actions with their shares of users; empty where none keep the limits for as little.
     """
 
     kind: VerdictKind
@@ -111,6 +113,7 @@ class Verdict:
     constants: PolicyChange | None
     broken: tuple[BrokenLimit, ...]
     words: str
+    fixed: tuple[tuple[Given, float], ...] = ()
 
 
 def verdict(
@@ -150,6 +153,7 @@ def verdict(
         constants=against_constants,
         broken=broken,
         words="",
+        fixed=constants.given if constants is not None and constants.keep else (),
     )
     words = _Words(found, certificate, campaign, constants).all()
     if certificate.held:

@@ -1,10 +1,12 @@
-"""`outlay report`: the results of a RUN folder as one self-contained page."""
+"""`outlay report`: the results of a RUN folder as one self-contained page, in the words of RUN/campaign.toml."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 from outlay.choosing.run import Run
+from outlay.core.campaign import Campaign
 from outlay.core.files import new_file
 from outlay.pages.report import render
 from outlay.pages.results import RunResults
@@ -15,9 +17,14 @@ def report(folder: str | Path | Run) -> Path:
 
     Raises:
         FolderError: if the run is missing or damaged, or was evaluated by another version.
+        CampaignError: if RUN/campaign.toml is no TOML, or its [labels] are impossible.
     """
     run = folder if isinstance(folder, Run) else Run.open(folder)
-    page = render(RunResults.read(run))
+    results, own = RunResults.read(run), run.folder / "campaign.toml"
+    if own.exists():  # of which nothing else is read: the run stays as it was trained
+        content = {**run.manifest["campaign"], "labels": Campaign.content(own).get("labels", {})}
+        results = replace(results, labels=Campaign.parse(content, own).labels)
+    page = render(results)
     path = run.folder / "report.html"
     with new_file(path) as temporary:
         temporary.write_text(page, encoding="utf-8")

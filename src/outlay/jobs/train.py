@@ -296,7 +296,7 @@ def _prepared(campaign: Campaign, partial: Path, threads: int | None, report: Pr
     if not (folder / "manifest.json").exists():
         prepare(campaign, folder, threads=threads, progress=within(report, 0, 0.15))
     data = Transitions.open(folder)
-    if data.campaign.model_dump() != campaign.read_as(data.campaign).model_dump():
+    if data.campaign.model_dump(exclude={"labels"}) != campaign.read_as(data.campaign).model_dump(exclude={"labels"}):
         raise FolderError(
             "the unfinished run was begun with another campaign file or preset.",
             file=campaign.path,

@@ -1,4 +1,4 @@
-"""The figures of an evaluation: policies, actions, days, certificate, estimators, segments, matching paths, overlap.
+"""The figures of an evaluation: actions, estimators, segments, matching paths, overlap.
 
 Content in, Vega-Lite specifications out, one function a figure. Every chart is as wide as its place on the page.
 """
@@ -16,59 +16,30 @@ from outlay.core.actions import shown
 from outlay.core.campaign import BudgetLimit
 from outlay.core.estimate import Estimate, Target
 from outlay.core.wording import days, exact, number
-from outlay.estimators.certificate import BudgetBound
 from outlay.evaluating.diagnostics import MatchingPaths, SegmentOverlap
 from outlay.evaluating.evaluation import SegmentEstimate
 from outlay.pages.page import (
     BLUE,
     BLUES,
-    GREEN,
     GREY,
     INK,
-    LINE,
-    ORANGE,
-    PURPLE,
     QUIET,
     Spec,
     along_x,
     finished,
     inline,
     limit_line,
-    named_colors,
-    policy_colors,
     scale_around,
     text_tip,
     value_tip,
 )
-from outlay.pages.results import RunResults, mean_actions
-from outlay.pages.tables import per
+from outlay.pages.results import RunResults
 
 TWO = 2  # standard errors of a bar
 MOST_NAMES = 12  # of actions in a legend
 MOST_FIGURES = 4  # of estimators side by side
 USES = {True: "recommended", False: "not recommended"}
-KINDS = {  # of a row: colour, shape and fill
-    "chosen": (BLUE, "diamond", BLUE),
-    "old": (GREY, "square", GREY),
-    "constant": (GREEN, "triangle-up", GREEN),
-    "method": (PURPLE, "circle", PURPLE),
-    "member": ("#56b4e9", "circle", "#56b4e9"),
-    "recommended": (BLUE, "circle", BLUE),
-    "not recommended": (GREY, "circle", "white"),
-}
-
-
-def policy_totals(results: RunResults) -> Spec:
-    """The total over the longest horizon of every policy, with intervals."""
-    longest = max(d for row in results.policies for d in row.totals)
-    rows = [_row(row.name, e, row.kind) for row in results.policies if (e := row.totals.get(longest)) is not None]
-    return _finished_forest(rows, f"{results.reward_label} per user in {days(longest)}", "policy")
-
-
-def policy_costs(results: RunResults, budget: BudgetLimit) -> Spec:
-    """The cost of every policy against its limit, with intervals."""
-    rows = [_row(row.name, e, row.kind) for row in results.policies if (e := row.costs.get(budget.name)) is not None]
-    return _finished_forest(rows, f"{budget.name} ({per(budget)})", "policy", budget)
+KINDS = {USES[True]: (BLUE, BLUE), USES[False]: (GREY, "white")}  # of a row: colour and fill
 
 
 def action_shares(results: RunResults) -> Spec:
@@ -155,62 +126,6 @@ def _bar(segment: str, policy: str) -> str:
     return f"{segment}\n{policy}"
 
 
-def mean_action(results: RunResults) -> Spec:
-    """The mean value given in each segment, old and new side by side."""
-    means = mean_actions(results)
-    names = list(dict.fromkeys(policy for _, policy in means))
-    data = [{"segment": s, "policy": p, "mean": value} for (s, p), value in means.items()]
-    segments = list(dict.fromkeys(s for s, _ in means))
-    title = f"mean {results.action_label}"
-    x = along_x("mean", title, scale_around(means.values(), pad=0.12))
-    y = alt.Y("segment:N", title=None, sort=segments, axis=alt.Axis(domain=False, ticks=False, labelColor=INK))
-    legend = alt.Legend(title=None)
-    colors = policy_colors(names)
-    shapes = alt.Scale(domain=names, range=["square" if name == "old" else "diamond" for name in names])
-    base = alt.Chart(inline(data)).encode(y=y)
-    line = base.mark_line(color=LINE, strokeWidth=4).encode(x=x, detail="segment:N")
-    points = base.mark_point(filled=True, size=130, opacity=1).encode(
-        x=x,
-        color=alt.Color("policy:N", scale=named_colors(colors), legend=legend),
-        shape=alt.Shape("policy:N", scale=shapes, legend=legend),
-        tooltip=[text_tip("segment"), text_tip("policy"), value_tip("mean", title)],
-    )
-    return finished(alt.layer(line, points), 44 * len(segments) + 20, f"{title} by segment")
-
-
-def daily(results: RunResults, budget_index: int | None) -> Spec:
-    """The reward (None) or one cost, day by day, a line per policy."""
-    budget = None if budget_index is None else results.budgets[budget_index]
-    data: list[Spec] = [
-        {"day": row.day, "policy": row.policy, "value": row.reward if budget_index is None else row.costs[budget_index]}
-        for row in results.evaluated.daily
-    ]
-    title = f"{budget.name} ({f'{budget.unit} per user'.strip()})" if budget else f"{results.reward_label} per user"
-    names = list(dict.fromkeys(row.policy for row in results.evaluated.daily))
-    colors = policy_colors(names)
-    legend = alt.Legend(title=None) if len(names) > 1 else None
-    every = sorted({row.day for row in results.evaluated.daily})
-    axis = alt.Axis(values=every, format="d") if len(every) <= 15 else alt.Axis(tickCount=8, format="d")
-    limit = [budget.limit] if budget and budget.per == "decision" else []
-    scale = scale_around([*(d["value"] for d in data), *limit])
-    chart = (
-        alt.Chart(inline(data))
-        .mark_line(strokeWidth=2, point=alt.OverlayMarkDef(size=45, filled=True))
-        .encode(
-            x=alt.X("day:Q", title="day of the user", axis=axis, scale=alt.Scale(nice=False, padding=10)),
-            y=alt.Y("value:Q", title=title, scale=scale),
-            color=alt.Color("policy:N", scale=named_colors(colors), legend=legend),
-            tooltip=[
-                text_tip("policy"),
-                value_tip("day", "day"),
-                value_tip("value", title),
-            ],
-        )
-    )
-    layers = [chart, *(limit_line(budget.limit, budget, "y", scale) if budget and limit else [])]
-    return finished(alt.layer(*layers), 200, f"{title} day by day")
-
-
 def compared(results: RunResults) -> list[list[Estimate]]:
     """The mixture's estimates for the quantities to draw: its longest total and its budgets first."""
     groups: dict[str, list[Estimate]] = defaultdict(list)
@@ -221,34 +136,6 @@ def compared(results: RunResults) -> list[list[Estimate]]:
     totals = [str(Target("reward", span)) for span in sorted(days, reverse=True)]
     order = [*totals[:1], *(b.name for b in results.budgets), "reward", *totals[1:]]
     return [groups[text] for text in order if text in shown][:MOST_FIGURES]
-
-
-def certificate_bound(budget: BudgetLimit, line: BudgetBound, margin: float) -> Spec:
-    """One limit: the estimate, its one-sided bound, the limit and what was aimed at when choosing."""
-    aimed = budget.limit - budget.sign * margin
-    scale = scale_around([line.value, line.bound, budget.limit, aimed], pad=0.15)
-    names = ["estimate", f"{'upper' if budget.sign > 0 else 'lower'} bound", "aimed at when choosing"]
-    points = [{"what": n, "value": v} for n, v in zip(names, (line.value, line.bound, aimed), strict=True)]
-    title = f"{budget.name} ({per(budget)})"
-    color = GREEN if line.kept else ORANGE
-    legend = alt.Legend(title=None, columns=2)
-    pointer = "triangle-left" if budget.sign > 0 else "triangle-right"
-    shapes = alt.Scale(domain=names, range=["circle", pointer, "cross"])
-    colors = named_colors(dict(zip(names, (color, color, QUIET), strict=True)))
-    span = alt.Chart(inline([{"from": line.value, "to": line.bound}])).mark_rule(color=color, strokeWidth=4)
-    marks = alt.Chart(inline(points)).mark_point(filled=True, size=150, opacity=1)
-    layers = [
-        *limit_line(budget.limit, budget, "x", scale),
-        span.encode(x=along_x("from", title, scale), x2="to:Q", y=alt.value(36), opacity=alt.value(0.45)),
-        marks.encode(
-            x=along_x("value", title, scale),
-            y=alt.value(36),
-            color=alt.Color("what:N", legend=legend, scale=colors),
-            shape=alt.Shape("what:N", legend=legend, scale=shapes),
-            tooltip=[text_tip("what"), value_tip("value", "value")],
-        ),
-    ]
-    return finished(alt.layer(*layers), 60, f"certificate of {budget.name}")
 
 
 def estimators(results: RunResults, estimates: Sequence[Estimate]) -> Spec:
@@ -337,17 +224,14 @@ def _finished_forest(
     y = alt.Y("name:N", title=None, sort=None, axis=alt.Axis(domain=False, ticks=False, labelColor=INK))
     tips = [text_tip("name"), value_tip("value", title), *(value_tip(end, end) for end in ("low", "high"))]
     tips += [text_tip(field) for field in ("kind", "why") if "why" in rows[0]]
-    colors, shapes, fills = zip(*KINDS.values(), strict=True)
-    color, shape, fill = (alt.Scale(domain=list(KINDS), range=list(x)) for x in (colors, shapes, fills))
+    color, fill = (alt.Scale(domain=list(KINDS), range=list(x)) for x in zip(*KINDS.values(), strict=True))
     base = alt.Chart(inline([row for row in rows if row["value"] is not None])).encode(
         y=y, tooltip=tips, color=alt.Color("kind:N", legend=None, scale=color)
     )
     layers = [
         base.mark_rule(strokeWidth=2.2).encode(x=along_x("low", title, scale), x2="high:Q"),
-        base.mark_point(size=80, opacity=1, strokeWidth=1.8).encode(
-            x=along_x("value", title, scale),
-            shape=alt.Shape("kind:N", legend=None, scale=shape),
-            fill=alt.Fill("kind:N", legend=None, scale=fill),
+        base.mark_point(shape="circle", size=80, opacity=1, strokeWidth=1.8).encode(
+            x=along_x("value", title, scale), fill=alt.Fill("kind:N", legend=None, scale=fill)
         ),
     ]
     if absent := [row for row in rows if row["value"] is None]:

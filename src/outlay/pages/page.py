@@ -1,19 +1,22 @@
 """What all pages and figures share: templates, the embedded scripts, colours, fonts, scales, the limit's line.
 
-The scripts that draw the figures are embedded once; a content security policy forbids the page every request, so it
-works offline, in an archive and behind a strict firewall. Whatever comes from users' files is escaped; in figures it is
-only ever data or literal titles, never field names or expressions. Colours are Okabe and Ito's, which stay apart for
-the colour-blind; shape or place always says the same as colour.
+Figures are there without scripts, as SVG; scripts, embedded once, draw them anew with their tooltips. A content
+security policy forbids the page every request, so it works offline, in an archive and behind a strict firewall.
+Whatever comes from users' files is escaped; in figures it is only ever data or literal titles, never field names or
+expressions. Colours are Okabe and Ito's, which stay apart for the colour-blind; shape or place always says the same as
+colour.
 
 Source: Okabe & Ito (2008), "Color Universal Design".
 """
 
 from __future__ import annotations
 
+import json
 import math
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any, Literal, TypeVar
 
 import altair as alt
@@ -35,6 +38,7 @@ INK, QUIET, LINE = "#1f2933", "#66727f", "#c9d1d9"
 BLUE, ORANGE, GREEN, PURPLE, GREY = "#0072b2", "#d55e00", "#009e73", "#a5528a", "#7a838c"
 BLUES = ["#deebf7", "#6baed6", "#08306b"]  # light to dark: the higher the value given
 SERIES = (ORANGE, BLUE, GREEN, PURPLE, GREY)
+STATIC = 470  # pixels that a chart is wide where no script draws it anew
 MAX_POINTS = 400  # of a line; more cannot be seen and would only make the page heavy
 
 FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, sans-serif"
@@ -82,6 +86,19 @@ class Figure:
     name: str
     title: str
     spec: Spec
+
+    @property
+    def svg(self) -> Markup:
+        """The chart as it is without scripts; ids in it are its own, and its place says in words what it shows."""
+        drawn = _drawn(json.dumps(self.spec, allow_nan=False))
+        own = re.sub(r'(\bid="|url\(#|href="#)', rf"\g<1>{self.name}-", drawn)
+        return Markup(own)  # of our own dependency, which escapes what comes from files
+
+
+@lru_cache(maxsize=64)
+def _drawn(spec: str) -> str:
+    svg: str = vl_convert.vegalite_to_svg({**json.loads(spec), "width": STATIC}, config=CONFIG)
+    return re.sub(r' (?:aria-[a-z]+|role)="[^"]*"', "", svg)
 
 
 @cache
@@ -188,13 +205,6 @@ def cycled(items: Sequence[Any], places: Iterable[int]) -> list[Any]:
 def named_colors(colors: dict[str, str]) -> Any:
     """A colour scale {name: colour}."""
     return alt.Scale(domain=list(colors), range=list(colors.values()))
-
-
-def policy_colors(names: Sequence[str]) -> dict[str, str]:
-    """Grey for `old`, then a colour each."""
-    others = [name for name in names if name != "old"]
-    colors = dict(zip(others, cycled((BLUE, GREEN, PURPLE, ORANGE), range(len(others))), strict=True))
-    return {name: colors.get(name, GREY) for name in names}
 
 
 def text_tip(field: str) -> Any:

@@ -42,6 +42,7 @@ from outlay.pages.page import (
     thinned,
     value_tip,
 )
+from outlay.pages.page_one import PageOne
 from outlay.pages.results import Figures, RunResults, keeps_limits
 
 
@@ -55,6 +56,7 @@ def render(run: RunResults) -> str:
         findings=findings,
         evidence=evaluation_words,
         tables=tables,
+        page=None if run.evaluation is None else PageOne(run.evaluation, run.campaign),
         settings={group: values for group, values in findings.settings(run).items() if values},
     )
 
@@ -66,11 +68,6 @@ def _figures(run: RunResults) -> dict[str, list[Figure]]:
     def add(section: str, title: str, spec: Spec) -> None:
         made[section].append(Figure(f"{section}-{len(made[section])}", title, spec))
 
-    if any(row.totals for row in run.policies):
-        add("policies", f"What users do: {run.reward_label}", charts.policy_totals(run))
-    for budget in run.budgets:
-        if any(budget.name in row.costs for row in run.policies):
-            add("policies", f"What it costs: {budget.name}", charts.policy_costs(run, budget))
     for j, budget in enumerate(run.budgets):
         if run.candidates or run.run.members:
             add("plane", f"Reward against {budget.name}", measurement_plane(run, j))
@@ -97,26 +94,16 @@ def _evaluation_figures(run: RunResults) -> list[tuple[str, str, Spec]]:
     made: list[tuple[str, str, Spec]] = []
     if evaluation.shares:
         made.append(("shares", "How often each value is given", charts.action_shares(run)))
-        if findings.mean_actions(run):
-            made.append(("shares", "Mean value given", charts.mean_action(run)))
     for target in tables.segment_targets(evaluation, run.campaign):
         gains = [e for e in evaluation.segments if e.policy == "gain" and e.target == target]
         if any(e.value is not None for e in gains):
             made.append(("segments", run.quantity(target), charts.segment_gains(run, gains)))
-    if not evaluation_words.refusal(run):
-        margins = run.run.manifest["margin"]
-        for budget, line, margin in zip(run.budgets, evaluation.certificate.budgets, margins, strict=True):
-            made.append(("certificate", budget.name, charts.certificate_bound(budget, line, margin)))
     for estimates in charts.compared(run):
         made.append(("estimates", run.quantity(estimates[0].target), charts.estimators(run, estimates)))
     if paths := evaluation.diagnostics.paths:
         made.append(("evidence", "Logged paths that match the policy", charts.matching_paths(paths)))
     if overlap := evaluation.diagnostics.overlap:
         made.append(("evidence", "Weights of single decisions", charts.mean_ratios(overlap)))
-    if evaluation.daily and not run.campaign.log.once:
-        made.append(("daily", run.reward_label, charts.daily(run, None)))
-        for j, budget in enumerate(run.budgets):
-            made.append(("daily", budget.name, charts.daily(run, j)))
     return made
 
 
@@ -172,11 +159,12 @@ def measurement_plane(results: RunResults, budget_index: int) -> Spec:
             strokeDash=alt.condition(alt.datum.why == "share", alt.value([2, 3]), alt.value([1, 0])),
         )
     )
-    layers += _plane_layers(marks, x, y)
+    layers += _plane_layers(marks, x, y, (x_scale["domain"], y_scale["domain"]))
     chart = alt.layer(*layers).resolve_scale(color="independent")
     return finished(chart, 380, f"{results.reward_label} against {budget.name}: candidates, members, mixture, limit")
 
 
+LABEL = (0.25, 0.05)  # width and height of a label, as shares of the plane
 CRITIC, FITTED = "critic", "fitted"  # by which a policy's figures are
 _MARKS = {  # name in the legend: shape, fill, stroke
     "member, critic": ("circle", "white", ORANGE),
@@ -233,7 +221,7 @@ def _move(why: str, begin: Vector, end: Vector, j: int) -> Spec:
     return {"why": why, "cost": begin[1 + j], "reward": begin[0], "cost2": end[1 + j], "reward2": end[0]}
 
 
-def _plane_layers(marks: list[Spec], x: Any, y: Any) -> list[Any]:
+def _plane_layers(marks: list[Spec], x: Any, y: Any, domains: Sequence[Sequence[float]]) -> list[Any]:
     shown = [name for name in _MARKS if any(m["what"] == name for m in marks)]
     legend = alt.Legend(title=None, columns=2, symbolStrokeWidth=1.6, symbolOpacity=1)
     scales = [alt.Scale(domain=shown, range=[_MARKS[name][i] for name in shown]) for i in range(3)]
@@ -258,10 +246,24 @@ def _plane_layers(marks: list[Spec], x: Any, y: Any) -> list[Any]:
         )
     )
     last = [m for m in marks if not (m["by"] == CRITIC and _measured_again(m, marks))]
-    # The mixture lies near its heaviest member, so their names stand on different sides.
-    above = [m for m in last if m["name"] != "mixture"]
-    below = [m for m in last if m["name"] == "mixture"]
-    return [points, *_labels(above, -15, x, y), *_labels(below, 20, x, y)]
+    # The legend tells the mixture and the old policy, of which there is one each.
+    return [points, *_labels(_apart([m for m in last if m["weight"] is not None], domains), -15, x, y)]
+
+
+def _apart(marks: list[Spec], domains: Sequence[Sequence[float]]) -> list[Spec]:
+    """Those whose labels do not cover one another, heaviest first; the others tell their names in tooltips."""
+    kept: list[Spec] = []
+    for mark in sorted(marks, key=lambda m: -m["weight"]):
+        off = (
+            [
+                abs(mark[field] - other[field]) / ((high - low) or 1.0)
+                for field, (low, high) in zip(("cost", "reward"), domains, strict=True)
+            ]
+            for other in kept
+        )
+        if all(across > LABEL[0] or down > LABEL[1] for across, down in off):
+            kept.append(mark)
+    return kept
 
 
 def _labels(marks: list[Spec], dy: int, x: Any, y: Any) -> list[Any]:

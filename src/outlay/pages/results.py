@@ -13,13 +13,11 @@ from typing import NamedTuple
 
 from outlay.choosing.run import CalibrationRecord, CandidateRecord, MemberRecord, Run, Vector
 from outlay.core.actions import shown
-from outlay.core.campaign import BudgetLimit, Campaign
-from outlay.core.estimate import Estimate
-from outlay.core.wording import Interval, days, decimals, exact, number, percent, plain, short
+from outlay.core.campaign import BudgetLimit, Campaign, Labels
+from outlay.core.wording import days, exact, number, percent, plain, short
 from outlay.estimators.certificate import OWN
-from outlay.evaluating.evaluation import Evaluation, PolicyKind, PolicyRow
+from outlay.evaluating.evaluation import Evaluation, PolicyRow
 from outlay.pages import tables
-from outlay.pages.tables import limit, per
 
 ONE_MODEL = ("frontier", "two-stage")  # methods in which one model answers every λ: no rule, no candidates
 DISCOUNTED = (
@@ -48,11 +46,13 @@ class RunResults:
         run: its manifest.
         candidates: the policies that training measured.
         evaluation: None before the evaluation; the page is shorter then.
+        labels: what things are called; None: as the run was trained.
     """
 
     run: Run
     candidates: tuple[CandidateRecord, ...]
     evaluation: Evaluation | None
+    labels: Labels | None = None
 
     @classmethod
     def read(cls, run: Run) -> RunResults:
@@ -69,10 +69,11 @@ class RunResults:
         assert self.evaluation is not None
         return self.evaluation
 
-    @property
+    @cached_property
     def campaign(self) -> Campaign:
         """The campaign, with the settings of the training."""
-        return self.run.campaign
+        campaign = self.run.campaign
+        return campaign if self.labels is None else campaign.model_copy(update={"labels": self.labels})
 
     @property
     def method(self) -> str:
@@ -115,10 +116,6 @@ class RunResults:
         """The days that means are over; None where they are discounted means of all days."""
         return tables.window(self.evaluation) if self.evaluation else None
 
-    def over(self, longest: int) -> str:
-        """The reward in so many days: `active in 7 days`; of a log with one row per user, `purchase per user`."""
-        return f"{self.reward_label} {'per user' if self.campaign.log.once else f'in {days(longest)}'}"
-
     def quantity(self, target: str) -> str:
         """What an estimate is of: `reward@7` → `active days, total of 7 days`."""
         return tables.quantity(target, self.campaign, self.window)
@@ -132,10 +129,6 @@ class RunResults:
     def policies(self) -> list[PolicyRow]:
         """The table of results; empty before the evaluation."""
         return self.evaluation.rows(self.campaign) if self.evaluation else []
-
-    def policy(self, kind: PolicyKind) -> PolicyRow | None:
-        """Return the first row of a kind."""
-        return next((row for row in self.policies if row.kind == kind), None)
 
     def figures(self, member: MemberRecord) -> Figures:
         """Return the two figures of a member; totals over a horizon are not comparable with figures per decision."""
@@ -169,13 +162,6 @@ def _mean(weights: Sequence[float], figures: Sequence[Vector | None]) -> Vector 
     if not known or len(known) < len(figures):
         return None
     return tuple(sum(w * x for w, x in zip(weights, column, strict=True)) for column in zip(*known, strict=True))
-
-
-def verdict(results: RunResults) -> str:
-    """Return what to do."""
-    if results.evaluation is None:
-        return f"Not evaluated yet: run outlay evaluate {results.run.folder}."
-    return results.evaluation.verdict.words
 
 
 def badge(results: RunResults) -> tuple[str, str]:
@@ -246,81 +232,12 @@ def settings(results: RunResults) -> dict[str, dict[str, object]]:
     }
 
 
-def policies_finding(results: RunResults) -> str:
-    """Return what the new policy brings and costs, beside the old one."""
-    new, old = results.policy("chosen"), results.policy("old")
-    longest = max(set(new.totals) & set(old.totals), default=None) if new and old else None
-    if new is None or old is None or longest is None:
-        return "Policies side by side"
-    totals = new.totals[longest], old.totals[longest]
-    first, second = _alike(totals)
-    text = f"{first} {results.over(longest)} against {second}"
-    for budget in results.budgets:
-        if budget.name in new.costs and budget.name in old.costs:
-            first, second = _alike((new.costs[budget.name], old.costs[budget.name]))
-            text += f", for {first} against {second} {per(budget)}"
-    return text
-
-
-def headline(results: RunResults) -> list[tuple[str, str, str]]:
-    """Return the few figures that a manager reads: (what, value, beside it)."""
-    new, old = results.policy("chosen"), results.policy("old")
-    if new is None:
-        return []
-    cards = []
-    if new.totals:
-        longest = max(new.totals)
-        value, note = _beside(new.totals[longest], old.totals.get(longest) if old else None)
-        cards.append((results.over(longest), value, note))
-    for budget in results.budgets:
-        if budget.name in new.costs:
-            value, note = _beside(new.costs[budget.name], old.costs.get(budget.name) if old else None)
-            beside = f"{limit(budget)} · {note}".removesuffix(" · ")
-            cards.append((budget.name, f"{value} {budget.unit}".strip(), beside))
-    return cards
-
-
-def _beside(new: Estimate, old: Estimate | None) -> tuple[str, str]:
-    digits = decimals([new, old])
-    return number(new.value, digits), "" if old is None else f"old policy {number(old.value, digits)}"
-
-
-def _alike(estimates: Sequence[Estimate]) -> list[str]:
-    """Return numbers that are rounded alike."""
-    digits = decimals(estimates)
-    return [number(e.value, digits) for e in estimates]
-
-
 def keeps_limits(measured: Sequence[float], budgets: Sequence[BudgetLimit]) -> bool:
     """Return whether a measurement `[1+m]`, the reward and then each cost, keeps every limit."""
     return all(b.sign * (cost - b.limit) <= 0 for cost, b in zip(measured[1:], budgets, strict=True))
 
 
-def mean_actions(results: RunResults) -> dict[tuple[str, str], float]:
-    """Return {(segment, policy): mean value given}, in the order of the rows; empty where actions have names."""
-    means: dict[tuple[str, str], float] = {}
-    for row in results.evaluation.shares if results.evaluation else ():
-        if isinstance(row.action, str):
-            return {}
-        key = row.segment, row.policy
-        means[key] = means.get(key, 0.0) + row.action * row.share
-    return means
-
-
 def shares_finding(results: RunResults) -> str:
-    """Return the segments whose mean value moves most, with both means."""
-    means = mean_actions(results)
-    segments = list(dict.fromkeys(segment for segment, _ in means))
-    moves = {s: (means[s, "old"], means[s, "new"]) for s in segments if (s, "old") in means and (s, "new") in means}
-    if not moves:
-        return _named_finding(results)
-    most = sorted(moves, key=lambda s: -abs(moves[s][1] - moves[s][0]))[:2]
-    digits = decimals([Interval(value) for s in most for value in moves[s]])
-    parts = [f"{s} from {number(moves[s][0], digits)} to {number(moves[s][1], digits)}" for s in most]
-    return f"Mean {results.action_label}: {', '.join(parts)}"
-
-
-def _named_finding(results: RunResults) -> str:
     """Return the actions whose share moves most in a segment, with both shares."""
     shares = {
         (r.segment, r.action, r.policy): r.share for r in (results.evaluation.shares if results.evaluation else ())
@@ -331,19 +248,6 @@ def _named_finding(results: RunResults) -> str:
     most = sorted(moves, key=lambda key: -abs(moves[key][1] - moves[key][0]))[:2]
     parts = (f"{shown(a)} in {s} from {percent(moves[s, a][0])} to {percent(moves[s, a][1])}" for s, a in most)
     return f"Share of {results.action_label}: {', '.join(parts)}"
-
-
-def daily_finding(results: RunResults) -> str:
-    """Return how the old policy's costs moved from the first to the last day."""
-    daily = results.evaluation.daily if results.evaluation else ()
-    old = [row for row in daily if row.policy == "old"] or list(daily)
-    first, last = min(old, key=lambda row: row.day), max(old, key=lambda row: row.day)
-    parts = []
-    for budget, begin, end in zip(results.budgets, first.costs, last.costs, strict=True):
-        digits = decimals([Interval(begin), Interval(end)])
-        parts.append(f"{budget.name} {number(begin, digits)} on the first day, {number(end, digits)} on the last")
-    whose = "Old policy: " if old[0].policy == "old" else ""
-    return whose + "; ".join(parts)
 
 
 def calibration_title(results: RunResults, record: CalibrationRecord) -> str:

@@ -298,6 +298,7 @@ class CityWorld:
             more=sparse if city.sparse else "",
             reward="spend" if city.money else "active",
             about_reward="tens of yuan spent that day" if city.money else "1 if the user was active that day",
+            label="tens of yuan of sales" if city.money else "active days",
             segment="segment",
             contrast=(0.0, 2.0),
             categorical=tuple(CATEGORICAL),

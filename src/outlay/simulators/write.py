@@ -71,6 +71,11 @@ at_most = {at_most}             # yuan per decision; change it and train again
 per = "decision"
 reserve = "coupon"        # set aside when the coupon is given: it may be used
 money = true
+
+[labels]                  # what the report calls things, where their names say too little
+reward = "{label}"
+action = {{ label = "coupons", unit = "yuan" }}
+budgets.coupon_cost = "coupon money"
 """
 LINE = 110  # characters of a line of the feature list
 
@@ -177,6 +182,7 @@ class CampaignFile:
         more: further lines of `[log]`, each after a line break.
         reward: its column.
         about_reward: the reward in words.
+        label: what it counts, in the plural.
         segment: column or SQL expression of the groups.
         contrast: two actions that the effect table compares.
         categorical: feature columns.
@@ -196,6 +202,7 @@ class CampaignFile:
     more: str = ""
     reward: str = "active"
     about_reward: str = "1 if the user was active that day"
+    label: str = "active days"
     segment: str
     contrast: Sequence[float]
     categorical: Sequence[str]

@@ -1,0 +1,505 @@
+"""Page one of the report: the decision, in totals for all users and in the words of the campaign file.
+
+Every figure is a field of `Evaluation.totals`, `first_days` or `verdict`; here they are rounded and put into sentences.
+Amounts are rounded to a tenth of the error of the change, so that what is written adds up as far as it is known.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from outlay.core.actions import shown
+from outlay.core.campaign import BudgetLimit, Campaign
+from outlay.core.reasons import ReasonKind
+from outlay.core.wording import NONE, change, days, exact, four, number, percent, plain, signed, size
+from outlay.estimators.certificate import BudgetBound
+from outlay.evaluating.evaluation import Evaluation
+from outlay.evaluating.first_days import SAME
+from outlay.evaluating.totals import SegmentTotals, Total, TotalChange, Totals
+from outlay.evaluating.verdict import SAME_SPEND, VerdictKind
+from outlay.pages.lines import Line, Lines
+from outlay.pages.tables import Table, numbers, row, words
+
+REFUSED = {
+    ReasonKind.UNSUPPORTED: "The log shows too little of what the new choices would give.",
+    ReasonKind.REPRODUCTION: "The model behind the figures does not give back what the log itself shows.",
+    ReasonKind.STATE: "What users did on earlier days matters, and the columns of the log do not tell enough of it.",
+    ReasonKind.BALANCE: "Who was given what followed something that the columns of the log do not tell.",
+    ReasonKind.CONTRADICTED: "Two ways of measuring the new choices disagree.",
+    ReasonKind.NOT_CHECKED: "Too few decisions of the log are like the new ones, so nothing could confirm the figures.",
+    ReasonKind.DOUBTED: "A check of the figures was not passed.",
+    ReasonKind.SHARED: "What one user gets out of it depends on how many others get it, and no log can show that.",
+}
+GAIN = {VerdictKind.SERVE, VerdictKind.BEHIND_CAP, VerdictKind.OLD_RULED_OUT}  # the switch is what is advised
+UNKNOWN = {VerdictKind.PROMISING, VerdictKind.UNASSIGNED}  # how the log's actions were drawn
+MISSING = {
+    ReasonKind.FEW_USERS: "There are too few users for a proof.",
+    ReasonKind.DAYS: "Days differ by more than users tell.",
+    ReasonKind.APPROXIMATE: "The new choices look at single past days, which the columns of the log do not have.",
+}
+MOST_SEGMENTS = 6
+
+
+@dataclass(frozen=True)
+class Card:
+    """A figure with what stands beside it."""
+
+    what: str
+    value: str
+    note: str
+
+
+@dataclass(frozen=True)
+class PageOne:
+    """The decision.
+
+    Attributes:
+        evaluation: of the policy of a run.
+        campaign: its limits and labels.
+    """
+
+    evaluation: Evaluation
+    campaign: Campaign
+
+    @property
+    def kind(self) -> VerdictKind:
+        """How the evaluation ended."""
+        return self.evaluation.verdict.kind
+
+    @property
+    def totals(self) -> Totals | None:
+        """The totals, where figures of the policy may be shown."""
+        return None if self.kind is VerdictKind.REFUSED else self.evaluation.totals
+
+    @property
+    def kicker(self) -> str:
+        """`coupons · for the 20,000 users of this log · their first 7 days · at most 2.2 yuan per user and day`."""
+        found, limits = self.evaluation.totals, [self._limit(budget) for budget in self.campaign.limits]
+        parts = [self.campaign.meta.name]
+        if found is not None:
+            whom = f"for the {number(found.users)} users of this log"
+            if found.users != found.log_users:
+                whom = f"for {number(found.users)} users, by a log of {number(found.log_users)}"
+            span = "their first day" if found.days == 1 else f"their first {days(found.days)}"
+            parts += [whom] if self.campaign.log.once else [whom, span]
+        return " · ".join([*parts, *limits])
+
+    # The decision.
+
+    @property
+    def headline(self) -> str:
+        """What to do, and what to expect of it where that is known."""
+        return self._decision.strip()
+
+    @property
+    def _decision(self) -> str:
+        new, what, broken = self._new, self._today, self.evaluation.verdict.broken
+        match self.kind:
+            case VerdictKind.SERVE:
+                return f"Switch to {new}{self._broken}. {self._expect('Expect')}"
+            case VerdictKind.BEHIND_CAP:
+                return f"Switch to {new}, with a cap on the money{self._broken}. {self._expect('Expect')}"
+            case VerdictKind.OLD_RULED_OUT if self._same:
+                return f"Change {what}: it breaks your limit. {self._expect(f'The estimate for {new} is')}"
+            case VerdictKind.OLD_RULED_OUT:
+                return f"Switch to {new}{self._broken}. {self._expect('Expect')}"
+            case VerdictKind.CONSTANT:
+                return f"Give everyone the same, whoever they are: {self._fixed}. It may do as well as {new}."
+            case VerdictKind.TEST:
+                return f"Test {new} on some users first. {self._expect('The estimate is')}"
+            case VerdictKind.PROMISING:
+                return f"Test {new} on some users first. {self._expect('The estimate is')}"
+            case VerdictKind.UNASSIGNED if broken:
+                return f"Test {new} on some users first{self._broken}, and no gain could be shown."
+            case VerdictKind.UNASSIGNED:
+                return f"Keep {what}, or test {new} on some users first: no gain could be shown."
+            case VerdictKind.GAIN_UNKNOWN:
+                return f"Test {new} on some users first: what they gain could not be measured."
+            case VerdictKind.CHANCE:
+                return f"Keep {what}: what {new} seem to gain may be chance. {self._expect('The estimate is')}"
+            case VerdictKind.WORSE | VerdictKind.LOSES:
+                old = self.evaluation.verdict.old
+                saving = ", unless saving is the aim" if old is not None and old.saves else ""
+                return f"Keep {what}{saving}. {self._expect(f'{new[:1].upper()}{new[1:]} would bring')}"
+            case VerdictKind.OVER:
+                return f"Do not switch: {new} would break your limit{', as today does' if broken else ''}."
+            case VerdictKind.NOT_CERTIFIED:
+                today = ", and what you do today breaks it" if broken else ""
+                return f"Do not switch yet: it is not proved that {new} keep your limit{today}."
+            case VerdictKind.REFUSED:
+                return f"Do not switch: this log cannot tell what {new} would bring."
+
+    @property
+    def sure(self) -> list[str]:
+        """How sure that is, in sentences."""
+        found, verdict, certificate = self.totals, self.evaluation.verdict, self.evaluation.certificate
+        said: list[str] = []
+        if self.kind is VerdictKind.REFUSED and certificate.reason is not None:
+            return [REFUSED[certificate.reason.kind], f"Keep {self._today} until a test or another log says more."]
+        if self.kind in UNKNOWN:
+            said.append("It is not known how it was decided who was given what, so this log can prove nothing.")
+        kept = " and of staying within the limit" if certificate.certified else ""
+        if found is not None and found.reward.now is not None:
+            said.append(self._bound(found, kept))
+        elif kept:
+            said.append(f"Sure ({self._confidence}) of staying within the limit.")
+        if self.kind in (VerdictKind.OVER, VerdictKind.NOT_CERTIFIED):
+            said += [self._beyond(line) for line in certificate.budgets if not line.kept]
+            said += [MISSING[reason.kind] for reason in [certificate.reason] if reason and reason.kind in MISSING]
+        if certificate.held is not None:
+            said.append("The limit is held by a cap while it runs; that it would hold without one is not proved.")
+        said += [self._cost_of_today(each.budget, each.value) for each in verdict.broken]
+        if self.kind is VerdictKind.OLD_RULED_OUT:
+            same = f"Within the limit, the same for everyone may do as well: {self._fixed}."
+            said.append(same if self._same else "Within the limit, nothing that was measured brings more.")
+        return said
+
+    @property
+    def risk(self) -> str:
+        """What totals do not tell: a peak on day one, and a gain that ends; empty where there is none."""
+        first, found = self.evaluation.first_days, self.totals
+        if first is None or found is None or found.first_day is None or self.evaluation.certificate.withheld:
+            return ""
+        told, beyond = [], []
+        if first.above_old is not None and first.above_old > SAME and found.first_day.more is not None:
+            beyond.append(f"{self._amount(abs(found.first_day.more.value), found.first_day)} more than now")
+        if first.above_average is not None and first.above_average > SAME:
+            beyond.append(f"{100 * first.above_average:.0f}% above the daily average you set")
+        if beyond:
+            advised = self.kind in GAIN and not (self.kind is VerdictKind.OLD_RULED_OUT and self._same)
+            peak = "Approve a peak first: day one costs" if advised else "Day one would cost"
+            told.append(f"{peak} {self._amount(found.first_day.new.value, found.first_day)}, {' and '.join(beyond)}.")
+        if first.beyond_average > 1 and first.beyond_average < len(first.gains):
+            told.append(f"From day {first.beyond_average + 1} on, a day costs less than that average.")
+        if first.ends is not None:
+            told.append(f"From day {first.ends} on, no day brings more than today's.")
+        return " ".join(told)
+
+    # The figures.
+
+    @property
+    def cards(self) -> list[Card]:
+        """People, money, day one, and other budgets; only what is known now where the policy has no figures."""
+        found = self.evaluation.totals
+        if found is None:
+            return []
+        span, money = self._span(found), self._budget(self.campaign.limits[self.campaign.money])
+        cards = [
+            self._card(self._reward.label, span, found.reward, self._reward.unit),
+            self._card(money, span, found.money, self._money_unit),
+        ]
+        if found.first_day is not None and found.days > 1:
+            last = [day.money.value for day in found.by_day if day.policy == "new" and day.day == found.days]
+            course = f"{'falls' if last and last[0] < found.first_day.new.value else 'goes'} to"
+            end = f"{course} {self._number(last[0], found.first_day)} by day {found.days}" if last else ""
+            cards.append(self._card(money, "day one", found.first_day, self._money_unit, end))
+        units = {budget.name: self.campaign.called("budgets", budget.name) for budget in self.campaign.limits}
+        cards += [self._card(units[name].label, span, each, units[name].unit) for name, each in found.costs.items()]
+        return cards
+
+    @property
+    def course(self) -> list[Lines]:
+        """Money and reward of each day, now and new; empty where there are no days."""
+        found = self.totals
+        if found is None or len({day.day for day in found.by_day}) < 2:
+            return []
+        rule = None if found.limit_a_day is None else (found.limit_a_day, "your limit, on average")
+        unit = f", {self._money_unit}" if self._money_unit else ""
+        money = self._budget(self.campaign.limits[self.campaign.money])
+        made = []
+        for name, title, level in (
+            ("money", f"{money} by day{unit}", rule),
+            ("reward", f"{self._reward.label} by day", None),
+        ):
+            lines = [
+                Line(said, look, [getattr(day, name) for day in found.by_day if day.policy == look])
+                for look, said in (("old", "now"), ("new", "new"))
+            ]
+            made.append(Lines(title[:1].upper() + title[1:], [line for line in lines if line.days], level))
+        return made
+
+    @property
+    def segments(self) -> Table | None:
+        """Who gets more and who gets less, largest change of money first; None without segments."""
+        found = self.totals
+        known = [each for each in found.segments if each.money and each.money.more] if found else []
+        if found is None or not known:
+            return None
+        known.sort(key=lambda each: -abs(each.money.more.value) if each.money and each.money.more else 0.0)
+        given = any(each.given for each in known)
+        things = _head(f"{self._things} given, mean", self.campaign.called("action").unit)
+        money = _head(self._budget(self.campaign.limits[self.campaign.money]), self._money_unit)
+        heads = ("users", *([things] if given else []), money, _head(self._reward.label, self._reward.unit))
+        rows = [
+            row(
+                self.campaign.called("segments", each.segment).label,
+                number(each.users),
+                *([self._given(each)] if given else []),
+                self._more(each.money),
+                self._more(each.reward),
+            )
+            for each in known[:MOST_SEGMENTS]
+        ]
+        return Table("", (*words("who"), *numbers(*heads)), tuple(rows))
+
+    @property
+    def budgets(self) -> Table | None:
+        """What other limits bring, beside the campaign's; None without a curve."""
+        found = self.totals
+        if found is None or not found.budgets:
+            return None
+        limit = self.campaign.budgets[self.campaign.money].limit
+        lines = [(each.limit, each.money.value, each.reward.value, each.more) for each in found.budgets]
+        own = None if found.reward.more is None else found.reward.more.value
+        lines.append((limit, found.money.new.value, found.reward.new.value, own))
+        lines.sort()
+        money = _head(self._budget(self.campaign.limits[self.campaign.money]), self._money_unit)
+        rows = [
+            row(
+                f"{plain(each)}{' (yours)' if each == limit else ''}",
+                self._number(spent, found.money),
+                self._number(reward, found.reward),
+                NONE if more is None else self._signed(more, found.reward),
+                look="chosen" if each == limit else "",
+            )
+            for each, spent, reward, more in lines
+        ]
+        heads = (money, _head(self._reward.label, self._reward.unit), "more than now")
+        per = self._per(self.campaign.limits[self.campaign.money])
+        return Table("", (*words(f"limit {per}"), *numbers(*heads)), tuple(rows))
+
+    # What could make it wrong.
+
+    @property
+    def doubts(self) -> list[str]:
+        """What was checked, and what no log can show, in sentences."""
+        checks = self.evaluation.diagnostics.checks
+        passed = sum(found.ok is True for found in checks.values())
+        which = "." if passed == len(checks) else "; the evidence says which did not."
+        return [
+            f"{passed} of {len(checks)} checks passed{which}",
+            "No log can show whether people change their habits, whether users influence one another, or whether "
+            "something outside the log drove who was given what.",
+        ]
+
+    @property
+    def test(self) -> str:
+        """The test that settles it, in a few words; empty where none is planned."""
+        plan, settling = self.evaluation.test, self.evaluation.settling
+        if plan is not None:
+            part = "half of the gain" if plan.part < 1 else "the gain"
+            return f"{number(plan.users_per_arm)} users per group for {days(plan.days)} show {part}"
+        if settling is not None:
+            users, span = number(settling.users_per_arm), days(settling.days)
+            return f"{users} users per group for {span} show what each value does"
+        return ""
+
+    # Words and numbers.
+
+    @property
+    def _reward(self) -> _Called:
+        label = self.campaign.called("reward")
+        return _Called(label.label, label.unit, self.campaign.labels.reward is not None)
+
+    @property
+    def _things(self) -> str:
+        return self.campaign.called("action").label
+
+    @property
+    def _new(self) -> str:
+        return f"the new {self._things}" if self.campaign.labels.action is not None else "the new choices"
+
+    @property
+    def _today(self) -> str:
+        return "what you do today"
+
+    @property
+    def _money_unit(self) -> str:
+        return "" if self.campaign.meta.unit == "money" else self.campaign.meta.unit
+
+    @property
+    def _confidence(self) -> str:
+        return exact(self.evaluation.totals.sure if self.evaluation.totals else self.evaluation.verdict.confidence, 3)
+
+    @property
+    def _fixed(self) -> str:
+        unit, said = self.campaign.called("action").unit, []
+        for action, share in self.evaluation.verdict.fixed:
+            name = self.campaign.called("actions", shown(action)).label
+            what = name if isinstance(action, str) or name != shown(action) else f"{name} {unit}".strip()
+            said.append(f"{what} for {percent(share, 0)} of users")
+        return ", ".join(said) or "a constant"
+
+    @property
+    def _broken(self) -> str:
+        return ": today's break your limit" if self.evaluation.verdict.broken else ""
+
+    @property
+    def _same(self) -> bool:
+        """Whether constant actions may do as well as the policy, within the limit."""
+        verdict = self.evaluation.verdict
+        return bool(verdict.fixed) and not (verdict.constants is not None and verdict.constants.sure)
+
+    def _budget(self, budget: BudgetLimit) -> str:
+        return self.campaign.called("budgets", budget.name).label
+
+    def _unit(self, budget: BudgetLimit) -> str:
+        return budget.unit if budget.unit not in ("", "money") else self.campaign.called("budgets", budget.name).unit
+
+    def _per(self, budget: BudgetLimit) -> str:
+        if self.campaign.log.once:
+            return "per user"
+        if budget.per == "user":
+            return f"per user in {days(self.campaign.meta.horizon_days)}"
+        found = self.evaluation.totals
+        return "per user and day" if found is not None and found.limit_a_day is not None else "per decision"
+
+    def _limit(self, budget: BudgetLimit) -> str:
+        """`at most 2.2 yuan of coupon money per user and day`."""
+        side, unit = "at most" if budget.sign > 0 else "at least", self._unit(budget)
+        what = f"{unit} of {self._budget(budget)}" if unit else self._budget(budget)
+        return f"{side} {plain(budget.limit)} {what} {self._per(budget)}"
+
+    def _cost_of_today(self, name: str, value: float) -> str:
+        budget = next(each for each in self.campaign.limits if each.name == name)
+        unit, side = self._unit(budget), "at most" if budget.sign > 0 else "at least"
+        what = f"{unit} of {self._budget(budget)}" if unit else self._budget(budget)
+        return f"Today it is {number(value)} {what} {self._per(budget)}; your limit is {side} {plain(budget.limit)}."
+
+    def _span(self, found: Totals) -> str:
+        known = {1: "on the first day", 7: "a week"}
+        return "" if self.campaign.log.once else known.get(found.days, f"in {days(found.days)}")
+
+    def _expect(self, begin: str) -> str:
+        """`Expect about 27,500 more active days a week (+2.7%) for 550,000 yuan less (−15%).`"""
+        found = self.totals
+        if found is None or found.reward.more is None:
+            return ""
+        more, span = found.reward.more.value, self._span(found)
+        span = f" {span}" if span else ""
+        amount, share = self._amount(abs(more), found.reward, self._reward.unit), found.reward.share
+        by = "" if share is None else f" ({change(share)})"
+        side = "more" if more > 0 else "fewer" if self._reward.told and not self._reward.unit else "less"
+        said = f"about {amount} {side} {self._reward.label}{span}{by}"
+        if not self._reward.told:
+            said = f"{self._reward.label} to {'rise' if more > 0 else 'fall'} by about {amount}{span}{by}"
+            begin = "Expect" if begin == "Expect" else f"{begin.removesuffix(' is').removesuffix(' would bring')}:"
+        return f"{begin} {said}{self._for_money(found)}."
+
+    def _for_money(self, found: Totals) -> str:
+        share, more = found.money.share, found.money.more
+        if share is None or more is None:
+            return ""
+        if abs(share) < SAME_SPEND:
+            return " for the same money"
+        what = "" if self._money_unit else f" {self._budget(self.campaign.limits[self.campaign.money])}"
+        side = "less" if share < 0 else "more"
+        return f" for {self._amount(abs(more.value), found.money)} {side}{what} ({self._share(share)})"
+
+    def _bound(self, found: Totals, kept: str) -> str:
+        """How sure the total itself is."""
+        least, most = found.at_least, found.at_most
+
+        def told(bound: float) -> str:
+            now = found.reward.now.value if found.reward.now else 0.0
+            by = f" ({change(bound / abs(now))})" if now else ""
+            return f"{self._amount(abs(bound), found.reward, self._reward.unit)} {'more' if bound > 0 else 'less'}{by}"
+
+        sure = f"Sure ({self._confidence})"
+        if self.kind in UNKNOWN:
+            sure = f"If nothing but what the log tells drove it, sure ({self._confidence})"
+        each = sure.replace(")", " each)") if kept else sure
+        if least is not None and least > 0:
+            return f"{each} of at least {told(least)}{kept}."
+        if most is not None and most < 0:
+            return f"{each} of at least {told(most)}{kept}."
+        doubt = "Not sure of a gain: how much it may lose is not known"
+        if least is not None:
+            doubt = f"Not sure of a gain: it may also bring up to {told(least)}" if least else "Not sure of a gain"
+        old = self.evaluation.verdict.old
+        if old is not None and old.sure and old.at_least is not None and self.kind in GAIN:
+            doubt += f" in these days. Sure is a gain of {size(old.at_least)} over all days to come, near ones first"
+        kept = f" Sure ({self._confidence}) of staying within the limit." if kept else ""
+        return f"{doubt}.{kept}"
+
+    def _beyond(self, line: BudgetBound) -> str:
+        """A limit that is not proved to be kept: `Coupon money may come to 2.01 yuan, and your limit is at most 2.`"""
+        budget = next(each for each in self.campaign.limits if each.name == line.budget)
+        what, unit = self._budget(budget), self._unit(budget)
+        what, limit = f"{what[:1].upper()}{what[1:]}", f"{'at least' if line.floor else 'at most'} {plain(line.limit)}"
+        if line.value is None:
+            return f"{what} could not be measured."
+        value = f"{what} is estimated at {four(line.value)} {unit}".strip()
+        reach = (
+            f", and may come to {four(line.bound)}" if line.bound is not None else ", from too few events to prove it"
+        )
+        return f"{value} {self._per(budget)}{reach}; your limit is {limit}."
+
+    def _card(self, label: str, span: str, of: TotalChange, unit: str, end: str = "") -> Card:
+        now = "" if of.now is None else f"now {self._number(of.now.value, of)}"
+        what = f"{label[:1].upper()}{label[1:]}, {span}".removesuffix(", ")
+        if self.kind is VerdictKind.REFUSED:
+            return Card(what, f"{self._number(of.now.value, of)} {unit}".strip() if of.now else NONE, "now")
+        reach = ""
+        if of.more is not None and of.more.low is not None and of.more.high is not None:
+            low, high = (self._signed(x, of) for x in (of.more.low, of.more.high))
+            reach = f"{low} to {high}"
+        star = "" if of.relied_on else "not to be relied on"
+        note = " · ".join(part for part in (now, reach, end, star) if part)
+        return Card(what, f"{self._number(of.new.value, of)} {unit}".strip(), note)
+
+    def _more(self, of: TotalChange | None) -> str:
+        if of is None or of.more is None:
+            return NONE
+        share = "" if of.share is None else f" ({self._share(of.share)})"
+        return f"{self._signed(of.more.value, of)}{share}"
+
+    def _given(self, each: SegmentTotals) -> str:
+        return NONE if each.given is None else " → ".join(number(x, 2) for x in each.given)
+
+    @staticmethod
+    def _share(share: float) -> str:
+        return change(share, 0) if abs(share) >= 0.1 else change(share)
+
+    def _amount(self, value: float, of: TotalChange, unit: str | None = None) -> str:
+        """A number with its unit, rounded as the change is known."""
+        return f"{self._number(value, of)} {self._money_unit if unit is None else unit}".strip()
+
+    def _number(self, value: float, of: TotalChange) -> str:
+        return number(self._rounded(value, of), self._digits(of))
+
+    def _signed(self, value: float, of: TotalChange) -> str:
+        return signed(self._rounded(value, of), self._digits(of))
+
+    @staticmethod
+    def _step(of: TotalChange) -> float:
+        """A tenth of the error of the change, but one digit of it at least; without an error, three digits."""
+        told: Total = of.more or of.new
+        if told.low is not None and told.high is not None and told.high > told.low:
+            step = _power((told.high - told.low) / 2) / 10
+            return min(step, _power(told.value)) if told.value else step
+        return _power(max(abs(told.value), abs(of.new.value), 1e-9)) / 100
+
+    def _rounded(self, value: float, of: TotalChange) -> float:
+        step = self._step(of)
+        return round(value / step) * step
+
+    def _digits(self, of: TotalChange) -> int:
+        return max(0, -round(math.log10(self._step(of))))
+
+
+@dataclass(frozen=True)
+class _Called:
+    label: str
+    unit: str
+    told: bool  # in the campaign file, and so in the plural
+
+
+def _head(label: str, unit: str) -> str:
+    return f"{label} ({unit})" if unit else label
+
+
+def _power(value: float) -> float:
+    """The power of ten of its first digit: `634` → `100`."""
+    return float(10.0 ** math.floor(math.log10(abs(value))))
