@@ -485,7 +485,7 @@ class Draft:
             lines += ["# Rows without a value are left out. CHECK: why have they none?", setting("where", condition)]
         for role, meaning in ROLES.items():
             if role in self.roles and not (self.one_step and role in ("user", "time") and not self.roles[role].column):
-                lines += [f"# {meaning}. Chosen {self.roles[role].why}.", setting(role, self.roles[role].text)]
+                lines += [f"# {meaning}. {_because(self.roles[role].why)}.", setting(role, self.roles[role].text)]
             else:
                 why = self.roles[role].why if role in self.roles else ""
                 lines += [f"# {meaning}: {why}."] if "CHECK" in why else []
@@ -516,7 +516,7 @@ class Draft:
             "",
             "[[budget]]",
             'name = "cost"',
-            f"# What a row cost. Chosen {self.roles['cost'].why}.",
+            f"# What a row cost. {_because(self.roles['cost'].why)}.",
             *(['# If the actions cost money, write their prices, and unit = "EUR" above.'] if self._counted else []),
             f"cost = {prices}" if (prices := _prices(self.roles, "cost")) else setting("cost", self.roles["cost"].text),
             f"at_most = {self.spent:.4g}",
@@ -546,6 +546,11 @@ class Draft:
 
 def _dropped(guess: Guess, finding: Finding) -> str:
     return f"{_comment(guess.text)} is not used: {_comment(finding.message)}"
+
+
+def _because(why: str) -> str:
+    """Why a column was taken, as a sentence of a comment; what is to be looked at stands by itself."""
+    return why if why.startswith("CHECK") else f"Why: {why}"
 
 
 def _name(source: str) -> str:
