@@ -12,6 +12,7 @@ import pytest
 from outlay.comparing.contenders import COMPARED_RULES, Contender, Learning, PlannedTraining, RuleGroup, planned
 from outlay.comparing.results import RE_SOLVED
 from outlay.core.arrays import read_network
+from outlay.core.campaign import Labels
 from outlay.core.progress import silent
 from outlay.core.transitions import Transitions
 from outlay.learning.game import SPARES
@@ -196,7 +197,7 @@ def test_a_frontier_that_cannot_keep_the_limit_is_refused(habit_data: Transition
 def test_a_frontier_of_too_many_limits_is_refused(habit_data: Transitions, tmp_path: Path) -> None:
     budget = habit_data.campaign.budgets[0]
     many = tuple(budget.model_copy(update={"name": f"cost_{i}", "money": i == 0}) for i in range(4))
-    campaign = habit_data.campaign.model_copy(update={"budgets": many})
+    campaign = habit_data.campaign.model_copy(update={"budgets": many, "labels": Labels()})
     one = Learning(habit_data, campaign, 0, tmp_path).frontier(training("frontier-bcq-0"), silent)
     assert one.row.refused is not None
     assert "4 budgets" in one.row.refused

@@ -85,7 +85,9 @@ def always(action: int) -> Acts:
 
 @pytest.mark.usefixtures("quick")
 def test_values_in_a_city_are_the_exact_ones_under_the_names_of_the_campaign(city: Path, tmp_path: Path) -> None:
-    campaign, data = changed(city, tmp_path, ('name = "coupon_cost"', 'name = "money"'))
+    campaign, data = changed(
+        city, tmp_path, ('name = "coupon_cost"', 'name = "money"'), ("budgets.coupon_cost", "budgets.money")
+    )
     found = true_values(campaign, data)
     assert isinstance(found, CityValues)
     exact = CityTruth(City(discount=0.6)).constants()[[1, 4]]

@@ -487,6 +487,6 @@ def test_one_policy_alone_says_nothing_about_costs_that_fall() -> None:
         policy=SimpleNamespace(multiplier=np.zeros(1)), coordinates=np.ones(2), std_error=np.ones(2)
     )
     said = falls([alone]).words  # type: ignore[list-item]  # what it reads of a Kept
-    assert not missing(said, "one policy alone", "λ")
+    assert not missing(said, "one policy was learned", "cannot be checked")
     assert "pairs" not in said
     assert "in all 1 pairs" in falls([alone, alone]).words  # type: ignore[list-item]

@@ -257,7 +257,8 @@ def _reserves(log: Log, actions: list[Action]) -> list[Finding]:
             f"SELECT count(*) FROM (SELECT 1 FROM roles GROUP BY action HAVING count(DISTINCT {reserve}) > 1 "
             f"OR count({reserve}) < count(*))"
         )[0]
-        if differ and log.campaign.names.holds != "amounts":  # a bin has the amounts of its rows
+        names = log.campaign.names
+        if differ and not (names.labels and names.holds == "amounts"):  # a bin has the amounts of its rows
             findings.append(
                 Finding(
                     "warning",
