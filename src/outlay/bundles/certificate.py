@@ -23,7 +23,7 @@ from outlay.core.files import FRAME, document_text, read_document, write_documen
 
 CERTIFICATE = "certificate.json"
 KIND = "certificate"
-WAY_OUT = "Evaluate the bundle again (outlay evaluate, or outlay frontier --export), copy it again, or remove the file."
+WAY_OUT = "Evaluate the bundle again (outlay evaluate, or outlay frontier --out), copy it again, or remove the file."
 
 
 @dataclass(frozen=True)

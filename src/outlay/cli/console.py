@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Iterator, Sequence
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from textwrap import wrap
@@ -13,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
-from rich.progress import BarColumn, TaskProgressColumn, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, TaskProgressColumn, TextColumn, TimeElapsedColumn
 from rich.progress import Progress as ProgressBar
 
 from outlay.cli.interrupts import stop_if_noted
@@ -27,18 +29,28 @@ RunFolder = Annotated[Path, typer.Argument(metavar="RUN", help="A folder that ou
 BundleFolder = Annotated[Path, typer.Argument(metavar="BUNDLE", help="A bundle's folder (RUN/bundle).")]
 CampaignFile = Annotated[Path, typer.Argument(metavar="CAMPAIGN", help="The campaign.toml.")]
 PastDays = Annotated[
-    Path | None, typer.Option(help="Log or DATA folder with the users' past days, if the policy looks at them.")
+    Path | None,
+    typer.Option(
+        metavar="LOG_OR_DATA", help="Log or DATA folder with the users' past days, if the policy looks at them."
+    ),
 ]
-TableFile = Annotated[Path, typer.Option("--out", help="Where to write: .parquet or .csv.")]
-Confidence = Annotated[float | None, typer.Option(help="Of intervals and the certificate, e.g. 0.95.")]
-Seed = Annotated[int, typer.Option(min=0, help="Seed of everything random.")]
+TableFile = Annotated[Path, typer.Option("--out", "-o", metavar="FILE", help="Where to write: .parquet or .csv.")]
+Confidence = Annotated[
+    float | None, typer.Option(metavar="NUMBER", help="Of intervals and the certificate, e.g. 0.95.")
+]
+Seed = Annotated[int, typer.Option(metavar="NUMBER", min=0, help="Seed of everything random.")]
 Resume = Annotated[bool, typer.Option("--resume", help="Go on where the same command was cut off.")]
-Json = Annotated[bool, typer.Option("--json", help="One JSON document on stdout; all else goes to stderr.")]
+Json = Annotated[
+    bool, typer.Option("--json", help="One JSON document on stdout, also of an error; all else goes to stderr.")
+]
 Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Print all that was found, not one screen of it.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress and no tables; errors still show.")]
-Threads = Annotated[int | None, typer.Option("--threads", min=1, help="Processors to use. Default: all.")]
+Threads = Annotated[
+    int | None, typer.Option("--threads", metavar="NUMBER", min=1, help="Processors to use. Default: all.")
+]
 
 WIDTH, LEAST = 80, 10  # columns of a screen, and of a table's column that is broken into lines
+EVERY = 10.0  # seconds between two lines of progress
 
 stdout = Console(soft_wrap=True)
 stderr = Console(stderr=True)
@@ -52,19 +64,68 @@ def use_threads(threads: int | None) -> None:
 
 @contextmanager
 def progress(title: str, *, quiet: bool) -> Iterator[Progress]:
-    """A progress bar with time left, on stderr; gone when the work is done. A report stops where Ctrl-C was pressed."""
-    if quiet or not stderr.is_terminal:
-        yield lambda _fraction, _text: stop_if_noted()
+    """What is being done, on stderr: a bar with the time, or without a terminal a line every ten seconds.
+
+    A share is shown once a job has one; until then the bar moves without. A report stops where Ctrl-C was pressed.
+    """
+    if quiet:
+        yield lambda _share, _text: stop_if_noted()
         return
-    columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
+    told = _Told(title)
+    with _bar(told) if stderr.is_terminal else _lines(told):
+        yield told
+
+
+class _Told:
+    """What a job reported last: the share done, which never falls, and the step."""
+
+    def __init__(self, title: str) -> None:
+        self.title, self.text, self.share, self.began = title, "", 0.0, time.monotonic()
+        self.shown: Callable[[], object] = lambda: None
+
+    def __call__(self, share: float, text: str) -> None:
+        stop_if_noted()
+        self.share, self.text = max(self.share, share), text
+        self.shown()
+
+    def line(self) -> str:
+        """As one line: train: 40%, policy 3 of 8 (20 s)."""
+        done = f"{100 * self.share:.0f}%" if self.share else ""
+        step = ", ".join(part for part in (done, self.text) if part) or "started"
+        return f"{self.title}: {step} ({time.monotonic() - self.began:.0f} s)"
+
+
+@contextmanager
+def _bar(told: _Told) -> Iterator[None]:
+    """A bar, gone when the work is done."""
+    columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeElapsedColumn())
     with ProgressBar(*columns, console=stderr, transient=True) as bar:
-        task = bar.add_task(title, total=1.0)
+        task = bar.add_task(told.title, total=None)
 
-        def report(fraction: float, text: str) -> None:
-            stop_if_noted()
-            bar.update(task, completed=fraction, description=f"{title}: {text}")
+        def shown() -> None:
+            known = 1.0 if told.share else None
+            bar.update(task, total=known, completed=told.share, description=f"{told.title}: {told.text}")
 
-        yield report
+        told.shown = shown
+        yield
+
+
+@contextmanager
+def _lines(told: _Told) -> Iterator[None]:
+    """A line every ten seconds, for the log of a job that nobody watches."""
+    done = threading.Event()
+
+    def tell() -> None:
+        while not done.wait(EVERY):
+            warn(told.line())
+
+    teller = threading.Thread(target=tell, daemon=True)
+    teller.start()
+    try:
+        yield
+    finally:
+        done.set()
+        teller.join()
 
 
 @contextmanager
@@ -139,17 +200,15 @@ def _broken(
     """Heads and lines of which the widest columns are broken at spaces, until all fit a screen as far as they can."""
     both = [line for line in [*heads, *lines] if len(line) == len(right)]
     widths = [max((len(line[i]) for line in both), default=0) for i in range(len(right))]
-    least = [
-        max([LEAST, *(len(word) for line in both for word in line[i].split(" "))])
-        if not right[i]
-        else max([LEAST, *(len(line[i]) for line in lines if len(line) == len(right)), *_words(heads, i)])
-        for i in range(len(right))
-    ]
-    while 2 + sum(widths) + 3 * (len(widths) - 1) > WIDTH:
-        able = [i for i in range(len(widths)) if widths[i] > least[i]]
-        if not able:
-            break
-        widths[max(able, key=lambda i: widths[i])] -= 1
+    words = [max([0, *(len(word) for line in both for word in line[i].split(" "))]) for i in range(len(right))]
+    whole = [max([0, *(len(line[i]) for line in lines if len(line) == len(right))]) for i in range(len(right))]
+    readable = [max(LEAST, words[i], whole[i] if right[i] else 0) for i in range(len(right))]
+    for least in (readable, words):  # numbers are broken where all else was not enough
+        while 2 + sum(widths) + 3 * (len(widths) - 1) > WIDTH:
+            able = [i for i in range(len(widths)) if widths[i] > least[i]]
+            if not able:
+                break
+            widths[max(able, key=lambda i: widths[i])] -= 1
 
     def parts(line: list[str], *, below: bool) -> list[list[str]]:
         if len(line) != len(right):
@@ -163,10 +222,6 @@ def _broken(
         [part for line in heads for part in parts(line, below=True)],
         [part for line in lines for part in parts(line, below=False)],
     )
-
-
-def _words(heads: list[list[str]], i: int) -> list[int]:
-    return [len(word) for line in heads if len(line) > i for word in line[i].split(" ")]
 
 
 def text(value: Any) -> str:

@@ -24,6 +24,7 @@ from outlay.cli.console import (
     use_threads,
     warn,
 )
+from outlay.cli.dialect import Command
 from outlay.core.actions import shown
 from outlay.core.errors import OutlayError
 from outlay.core.wording import change, exact, number, percent, plain
@@ -56,13 +57,19 @@ Guardrails = Annotated[
     list[str] | None,
     typer.Option(metavar="METRIC", help="A metric to follow on every day. Default: cost and redemption."),
 ]
-Decisions = Annotated[str | None, typer.Option(help="Days of planned decisions, e.g. 7,14. Default: the last day.")]
-Eligible = Annotated[str | None, typer.Option(help="SQL over the log: who may be in the test. Default: all.")]
+Decisions = Annotated[
+    str | None, typer.Option(metavar="DAYS", help="Days of planned decisions, e.g. 7,14. Default: the last day.")
+]
+Eligible = Annotated[
+    str | None, typer.Option(metavar="SQL", help="SQL over the log: who may be in the test. Default: all.")
+]
 ClusterColumn = Annotated[
-    str | None, typer.Option(help="Column or SQL over the log: draw arms by it, not by user, e.g. city.")
+    str | None,
+    typer.Option(metavar="COLUMN", help="Column or SQL over the log: draw arms by it, not by user, e.g. city."),
 ]
 UserCount = Annotated[
-    int | None, typer.Option(help="How many may be in the test. Default: the users in the log's last days.")
+    int | None,
+    typer.Option(metavar="NUMBER", help="How many may be in the test. Default: the users in the log's last days."),
 ]
 
 TestLog = Annotated[
@@ -78,7 +85,8 @@ Columns = Annotated[
     ),
 ]
 Assigned = Annotated[
-    Path | None, typer.Option(help="Parquet of user, arm and day: all of them count, with or without rows.")
+    Path | None,
+    typer.Option(metavar="FILE", help="Parquet of user, arm and day: all of them count, with or without rows."),
 ]
 Promised = Annotated[
     list[str] | None,
@@ -101,39 +109,57 @@ PageFile = Annotated[
 
 
 def plan(
-    log: Annotated[Path, typer.Option(help="A campaign.toml with a past log of the users to be tested.")],
     arm: Arms,
-    start: Annotated[str, typer.Option(help="Date of day 0, e.g. 2026-03-02.")],
-    days: Annotated[int, typer.Option(help="Length of the test, in whole weeks.")] = 14,
-    ramp: Annotated[str, typer.Option(help="DAY:COVERAGE, …: the part of every arm's share from a day on.")] = "0:1",
-    name: Annotated[str | None, typer.Option(help="Name of the test. Default: campaign and start.")] = None,
-    salt: Annotated[str | None, typer.Option(help="Salt of the draw of arms. Default: the name.")] = None,
-    metric: Annotated[str | None, typer.Option(help="The verdict's metric. Default: the campaign's reward.")] = None,
+    start: Annotated[str, typer.Option(metavar="DATE", help="Date of day 0, e.g. 2026-03-02.")],
+    days: Annotated[int, typer.Option(metavar="NUMBER", help="Length of the test, in whole weeks.")] = 14,
+    ramp: Annotated[
+        str, typer.Option(metavar="STEPS", help="DAY:COVERAGE, …: the part of every arm's share from a day on.")
+    ] = "0:1",
+    name: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Name of the test. Default: campaign and start.")
+    ] = None,
+    salt: Annotated[
+        str | None, typer.Option(metavar="TEXT", help="Salt of the draw of arms. Default: the name.")
+    ] = None,
+    metric: Annotated[
+        str | None, typer.Option(metavar="METRIC", help="The verdict's metric. Default: the campaign's reward.")
+    ] = None,
     guardrail: Guardrails = None,
     decisions: Decisions = None,
-    confidence: Annotated[float, typer.Option(help="Confidence of intervals and of the verdict.")] = 0.95,
-    power: Annotated[float, typer.Option(help="Probability of detecting the smallest detectable effect.")] = 0.8,
+    confidence: Annotated[
+        float, typer.Option(metavar="NUMBER", help="Confidence of intervals and of the verdict.")
+    ] = 0.95,
+    power: Annotated[
+        float, typer.Option(metavar="NUMBER", help="Probability of detecting the smallest detectable effect.")
+    ] = 0.8,
     eligible: Eligible = None,
     cluster: ClusterColumn = None,
     users: UserCount = None,
-    lift: Annotated[float | None, typer.Option(help="A relative effect of interest, e.g. 0.006.")] = None,
-    out: Annotated[Path, typer.Option("--out", help="Where to write.")] = Path("experiment.toml"),
+    lift: Annotated[
+        float | None, typer.Option(metavar="NUMBER", help="A relative effect of interest, e.g. 0.006.")
+    ] = None,
+    out: Annotated[Path, typer.Option("--out", "-o", metavar="FILE", help="Where to write.")] = Path("experiment.toml"),
+    campaign: Annotated[
+        Path | None,
+        typer.Argument(metavar="CAMPAIGN", help="The campaign.toml with a past log of the users to be tested."),
+    ] = None,
+    log: Annotated[Path | None, typer.Option("--log", hidden=True)] = None,
     as_json: Json = False,
     quiet: Quiet = False,
     threads: Threads = None,
 ) -> None:
     """Plan a test: arms, shares, budgets and days, and what it can detect.
 
-    Example: outlay experiment plan --log campaign.toml --start 2026-03-02 --days 14 --ramp 0:0.01,2:1
+    Example: outlay experiment plan campaign.toml --start 2026-03-02 --days 14 --ramp 0:0.01,2:1
     --arm old,action=1.5,share=0.5,budget=20000 --arm new,bundle=run/bundle,share=0.5,budget=20000
     """
     from outlay.core.campaign import Campaign
     from outlay.jobs.plan_experiment import plan_experiment as job
 
     use_threads(threads)
-    campaign = Campaign.load(log)
+    known = Campaign.load(_given("CAMPAIGN", campaign, log))
     given = {
-        "name": name or f"{campaign.meta.name}-{start}",
+        "name": name or f"{known.meta.name}-{start}",
         "salt": salt,
         "start": _date(start),
         "days": days,
@@ -151,22 +177,25 @@ def plan(
         "arm": [_arm(text) for text in arm],
     }
     with progress("plan", quiet=quiet or as_json) as report:
-        report(0.1, "reading the log")
-        result = job(design, campaign, out, users=users, lift=lift, threads=threads)
+        report(0.0, "reading the log")
+        result = job(design, known, out, users=users, lift=lift, threads=threads)
     if as_json:
         print_json(result.to_dict())
         return
     _show_notes(result.notes)
     if not quiet:
-        _show_plan(result, campaign)
+        _show_plan(result, known)
 
 
 def assign(
     experiment: Annotated[Path, typer.Argument(metavar="EXPERIMENT", help="The experiment.toml.")],
-    users: Annotated[Path, typer.Option(help="Parquet or CSV with a column of users, for example a log.")],
-    day: Annotated[int, typer.Option(help="Day of the test; 0 is its start.")],
+    day: Annotated[int, typer.Option(metavar="NUMBER", help="Day of the test; 0 is its start.")],
     out: TableFile,
-    user: Annotated[str, typer.Option(help="Name of the column of users.")] = "user",
+    user: Annotated[str, typer.Option(metavar="COLUMN", help="Name of the column of users.")] = "user",
+    users: Annotated[
+        Path | None, typer.Argument(metavar="USERS", help="Parquet or CSV with a column of users, for example a log.")
+    ] = None,
+    users_file: Annotated[Path | None, typer.Option("--users", hidden=True)] = None,
     as_json: Json = False,
     quiet: Quiet = False,
     threads: Threads = None,
@@ -175,12 +204,12 @@ def assign(
 
     A ramp adds users; it moves nobody to another arm.
 
-    Example: outlay experiment assign experiment.toml --users users.parquet --day 0 --out arms.parquet
+    Example: outlay experiment assign experiment.toml users.parquet --day 0 --out arms.parquet
     """
     from outlay.jobs.assign_users import assign_users as job
 
     use_threads(threads)
-    result = job(experiment, users, out, day=day, user=user, threads=threads)
+    result = job(experiment, _given("USERS", users, users_file), out, day=day, user=user, threads=threads)
     if as_json:
         print_json(result.to_dict())
     elif not quiet:
@@ -191,8 +220,12 @@ def assign(
 
 def analyze(
     log: TestLog,
-    experiment: Annotated[Path, typer.Option(help="The experiment.toml.")] = Path("experiment.toml"),
-    day: Annotated[int | None, typer.Option(help="Look after this many days. Default: the last whole week.")] = None,
+    experiment: Annotated[Path, typer.Option(metavar="EXPERIMENT", help="The experiment.toml.")] = Path(
+        "experiment.toml"
+    ),
+    day: Annotated[
+        int | None, typer.Option(metavar="NUMBER", help="Look after this many days. Default: the last whole week.")
+    ] = None,
     column: Columns = None,
     assigned: Assigned = None,
     promised: Promised = None,
@@ -235,7 +268,17 @@ def analyze(
 
 
 for command in (plan, assign, analyze):
-    app.command()(command)
+    app.command(cls=Command)(command)
+
+
+def _given(name: str, argument: Path | None, former: Path | None) -> Path:
+    """The argument, which could once be given as an option alone."""
+    found = [each for each in (argument, former) if each is not None]
+    if len(found) != 1:
+        raise OutlayError(
+            "is missing." if not found else "is given twice.", where=name, way_out="Give it once; -h shows where."
+        )
+    return found[0]
 
 
 def _arm(text: str) -> dict[str, Any]:
@@ -383,9 +426,7 @@ def _assign(path: Path, campaign: Campaign) -> str:
     """The command that draws the arms of the log's users."""
     log = os.path.relpath(campaign.source) if isinstance(campaign.source, Path) else "users.parquet"
     user = () if campaign.log.user == "user" else ("--user", campaign.log.user)
-    return shlex.join(
-        ["outlay", "experiment", "assign", str(path), "--users", log, *user, "--day", "0", "--out", "arms.parquet"]
-    )
+    return shlex.join(["outlay", "experiment", "assign", str(path), log, *user, "--day", "0", "--out", "arms.parquet"])
 
 
 def _pairs(powers: tuple[Power, ...]) -> list[tuple[Power, Power | None]]:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -36,6 +36,7 @@ if TYPE_CHECKING:  # the import takes long, and --help does without it
     from outlay.comparing.results import Comparison
     from outlay.evaluating.budget_curve import BudgetCurve
     from outlay.evaluating.evaluation import Evaluation
+    from outlay.pages.tables import Table
 
 
 def evaluate(
@@ -44,10 +45,16 @@ def evaluate(
     ],
     policy: Annotated[
         Path | None,
-        typer.Option(help="A policy as Parquet: user, time, then the probability of each action, named by its value."),
+        typer.Option(
+            metavar="FILE",
+            help="A policy as Parquet: user, time, then the probability of each action, named by its value.",
+        ),
     ] = None,
     against: Annotated[
-        str | None, typer.Option(help="Compare it with another RUN or policy file too. Default: old, the log's own.")
+        str | None,
+        typer.Option(
+            metavar="RUN_OR_FILE", help="Compare it with another RUN or policy file too. Default: old, the log's own."
+        ),
     ] = None,
     confidence: Confidence = None,
     learned_here: Annotated[
@@ -179,14 +186,21 @@ def _certificate(result: Evaluation, campaign: Campaign, margins: Sequence[float
 def frontier(
     run: RunFolder,
     budget: Annotated[
-        list[float] | None, typer.Option("--budget", help="A limit of the money budget; repeat it for several.")
+        list[float] | None,
+        typer.Option("--budget", metavar="NUMBER", help="A limit of the money budget; repeat it for several."),
     ] = None,
-    export: Annotated[
+    out: Annotated[
         Path | None,
-        typer.Option(help="Write the bundle for the one --budget here, certified (all of a run are one counted look)."),
+        typer.Option(
+            "--out",
+            "-o",
+            metavar="FOLDER",
+            help="Write the bundle for the one --budget here, certified (all of a run are one counted look).",
+        ),
     ] = None,
     confidence: Confidence = None,
     as_json: Json = False,
+    verbose: Verbose = False,
     quiet: Quiet = False,
     threads: Threads = None,
 ) -> None:
@@ -194,20 +208,20 @@ def frontier(
 
     Without options the curve is also written as the run's page, RUN/frontier.html.
 
-    Example: outlay frontier run --budget 1.5 --export bundles/1.5
+    Example: outlay frontier run --budget 1.5 --out bundles/1.5
     """
     use_threads(threads)
     with progress("frontier", quiet=quiet or as_json) as report:
         from outlay.jobs.frontier import frontier as job
 
-        curve = job(run, budget or (), export=export, confidence=confidence, progress=report)
-    asked = bool(export or budget or confidence)
+        curve = job(run, budget or (), export=out, confidence=confidence, progress=report)
+    asked = bool(out or budget or confidence)
     if as_json:
         print_json({"page": None if asked else str(run / "frontier.html"), **asdict(curve)})
     elif not quiet:
-        _show_frontier(curve, run)
+        _show_frontier(curve, run, verbose=verbose)
         if curve.export is not None:
-            say(f"{export} written (look {curve.export.look} at the certify users).", curve.export.verdict.words)
+            say(f"{out} written (look {curve.export.look} at the certify users).", curve.export.verdict.words)
             return
         page = run / "frontier.html"
         if asked:
@@ -216,12 +230,25 @@ def frontier(
         say(f"{page} written: the curve with a slider; it works offline.")
 
 
-def _show_frontier(curve: BudgetCurve, run: Path) -> None:
+def _briefly(table: Table, budgets: int) -> Table:
+    """The table without what a budget's policy is made of and the marginal reward, which the headline gives."""
+    marginal = 3 + budgets
+
+    def kept(cells: tuple[Any, ...]) -> tuple[Any, ...]:
+        return cells[:marginal] + cells[marginal + 1 : -1]
+
+    return replace(
+        table, columns=kept(table.columns), rows=tuple(replace(row, cells=kept(row.cells)) for row in table.rows)
+    )
+
+
+def _show_frontier(curve: BudgetCurve, run: Path, *, verbose: bool) -> None:
     """A table of the curve, and below it what the requested budgets buy and what is certified."""
     from outlay.pages.frontier_words import CERTIFIED, CurveWording, headline, judged, losses, table
 
     wording, money, old = CurveWording.of(curve), curve.money_limit, curve.old
-    show(table(curve, wording))
+    found = table(curve, wording)
+    show(found if verbose else _briefly(found, len(curve.budgets)), screen=not verbose)
     if money.limit < curve.least:
         say(f"The campaign's own limit, {plain(money.limit)}, lies below the curve.")
     for point in curve.requested:
@@ -244,7 +271,7 @@ def _show_frontier(curve: BudgetCurve, run: Path) -> None:
     say(*(each.words for each in (curve.holding, curve.window) if each is not None))
 
 
-def report(run: RunFolder, quiet: Quiet = False, threads: Threads = None) -> None:
+def report(run: RunFolder, as_json: Json = False, quiet: Quiet = False, threads: Threads = None) -> None:
     """Write the HTML report of a run again, into RUN/report.html.
 
     Example: outlay report run
@@ -253,29 +280,43 @@ def report(run: RunFolder, quiet: Quiet = False, threads: Threads = None) -> Non
 
     use_threads(threads)
     path = job(run)
-    if not quiet:
+    if as_json:
+        print_json({"page": str(path)})
+    elif not quiet:
         say(f"{path} written: one page; it works offline.")
 
 
 def compare(
     campaign: CampaignFile,
-    out: Annotated[Path, typer.Option("--out", help="The folder to write: table, figures, JSON.")] = Path("comparison"),
-    seeds: Annotated[int, typer.Option(min=1, help="Trainings of each method.")] = 3,
+    out: Annotated[
+        Path, typer.Option("--out", "-o", metavar="FOLDER", help="The folder to write: table, figures, JSON.")
+    ] = Path("comparison"),
+    seeds: Annotated[int, typer.Option(metavar="NUMBER", min=1, help="Trainings of each method.")] = 3,
     immediate: Annotated[
-        float | None, typer.Option(help="What day one may cost per user. Default: as under the log's policy.")
+        float | None,
+        typer.Option(metavar="NUMBER", help="What day one may cost per user. Default: as under the log's policy."),
     ] = None,
-    label_days: Annotated[str, typer.Option(help="Days that labels of response models look ahead.")] = "1,3,7",
+    label_days: Annotated[
+        str, typer.Option(metavar="DAYS", help="Days that labels of response models look ahead.")
+    ] = "1,3,7",
     oracles: Annotated[
         str,
-        typer.Option(help="Of the methods that look ahead; orthogonal has a frontier alone, bcq+network a game alone."),
+        typer.Option(
+            metavar="NAMES",
+            help="Of the methods that look ahead; orthogonal has a frontier alone, bcq+network a game alone.",
+        ),
     ] = "ddqn,edrr,bcq,bcq+network,orthogonal",
-    responses: Annotated[str, typer.Option(help="The response models.")] = "deepfm,din",
-    rows: Annotated[
+    responses: Annotated[str, typer.Option(metavar="NAMES", help="The response models.")] = "deepfm,din",
+    row: Annotated[
         list[str] | None,
-        typer.Option(help="A row to make, by name, * for any text ('frontier*'); repeat it for several. Default: all."),
+        typer.Option(
+            metavar="NAME",
+            help="A row to make, by name, * for any text ('frontier*'); repeat it for several. Default: all.",
+        ),
     ] = None,
     resume: Resume = False,
     as_json: Json = False,
+    verbose: Verbose = False,
     quiet: Quiet = False,
     threads: Threads = None,
 ) -> None:
@@ -296,7 +337,7 @@ def compare(
                 label_days=_whole_numbers("--label-days", label_days),
                 oracles=_names(oracles),
                 responses=_names(responses),
-                rows=rows or None,
+                rows=row or None,
                 resume=resume,
                 processes=processors(),
                 threads=threads,
@@ -309,7 +350,7 @@ def compare(
     if as_json:
         print_json({"path": str(out), **asdict(comparison)})
     elif not quiet:
-        _show_comparison(comparison)
+        _show_comparison(comparison, verbose=verbose)
         say(f"{out / 'comparison.html'} written: tables and figures; it works offline.")
 
 
@@ -328,7 +369,7 @@ def _whole_numbers(option: str, text: str) -> tuple[int, ...]:
     return tuple(int(part) for part in parts)
 
 
-def _show_comparison(comparison: Comparison) -> None:
+def _show_comparison(comparison: Comparison, *, verbose: bool) -> None:
     """A table under each control, and what leads there."""
     from outlay.comparing.results import CONTROLS
     from outlay.pages import comparison_table as tables
@@ -336,6 +377,7 @@ def _show_comparison(comparison: Comparison) -> None:
     for control in CONTROLS:
         made = tables.table(comparison, control)
         heads = ["method", *(f"{head}, {small}" for head, small in made.heads), "stored parameters", "training"]
-        table(tables.title(comparison, control), heads, [line.texts(len(made.heads)) for line in made.lines])
+        lines = [line.texts(len(made.heads)) for line in made.lines]
+        table(tables.title(comparison, control), heads, lines, screen=not verbose)
         found = (tables.lead(comparison, control), tables.ties(comparison, control))
         say(*(f"{sentence}." for sentence in found if sentence))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from textwrap import shorten
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -75,7 +76,9 @@ ResponseOption = Annotated[
     Literal["deepfm", "din"] | None,
     typer.Option(help="two-stage: the response model; din reads each user's past days. Default: deepfm."),
 ]
-LabelDays = Annotated[int | None, typer.Option(min=1, help="two-stage: days that its labels look ahead. Default: 1.")]
+LabelDays = Annotated[
+    int | None, typer.Option(metavar="NUMBER", min=1, help="two-stage: days that its labels look ahead. Default: 1.")
+]
 PresetOption = Annotated[
     Literal["outlay", "paper"] | None,
     typer.Option(
@@ -85,7 +88,11 @@ PresetOption = Annotated[
 ]
 Folds = Annotated[
     int | None,
-    typer.Option(min=1, help="frontier: learn this often, each time without one fold, so that all users certify."),
+    typer.Option(
+        metavar="NUMBER",
+        min=1,
+        help="frontier: learn this often, each time without one fold, so that all users certify.",
+    ),
 ]
 Held = Annotated[
     Literal["auto", "certified", "serving"] | None,
@@ -94,9 +101,12 @@ Held = Annotated[
         "outlay serve holds it. auto, the default: with the margin, but outlay serve leaves it out behind a cap."
     ),
 ]
-SeedCount = Annotated[int | None, typer.Option(min=1, help="Train so many seeds side by side, each into OUT/seed-N.")]
+SeedCount = Annotated[
+    int | None, typer.Option(metavar="NUMBER", min=1, help="Train so many seeds side by side, each into OUT/seed-N.")
+]
 Workers = Annotated[
-    int | None, typer.Option(min=1, help="frontier: processes of a Ray cluster that train networks together.")
+    int | None,
+    typer.Option(metavar="NUMBER", min=1, help="frontier: processes of a Ray cluster that train networks together."),
 ]
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace a RUN that was evaluated, estimates included.")]
 
@@ -110,9 +120,12 @@ def init(
             "A row per user, or per user and day.",
         ),
     ],
-    out: Annotated[Path, typer.Option("--out", help="Where to write.")] = Path("campaign.toml"),
-    query: Annotated[str | None, typer.Option(help="SQL that gives the rows, where LOG is a database.")] = None,
+    out: Annotated[Path, typer.Option("--out", "-o", metavar="FILE", help="Where to write.")] = Path("campaign.toml"),
+    query: Annotated[
+        str | None, typer.Option(metavar="SQL", help="SQL that gives the rows, where LOG is a database.")
+    ] = None,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Ask nothing: take the guesses.")] = False,
+    as_json: Json = False,
     verbose: Verbose = False,
     quiet: Quiet = False,
     threads: Threads = None,
@@ -125,16 +138,22 @@ def init(
     from outlay.jobs.init import guide
 
     use_threads(threads)
-    asking = not (yes or quiet) and sys.stdin.isatty() and stdout.is_terminal
+    asking = not (yes or quiet or as_json) and sys.stdin.isatty() and stdout.is_terminal
     found = guide(log, out, query=query, ask=_Asking(verbose) if asking else None)
-    if quiet:
+    if quiet and not as_json:
         return
-    if not asking:
+    if not (asking or as_json):
         _show_columns(found.looked, verbose=verbose)
-    say(*found.read)
-    with progress("check", quiet=False) as report:
-        report(0.1, "reading the log")
+        say(*found.read)
+    with progress("check", quiet=quiet or as_json) as report:
+        report(0.0, "reading the log")
         checked = job(out, threads=threads)
+    if as_json:
+        columns = [asdict(each) for each in found.looked]
+        print_json({"path": str(out), "read": found.read, "columns": columns, "check": checked.to_dict()})
+        return
+    if asking:
+        say(*found.read)
     _show_draft(out, found.looked, checked, verbose=verbose)
 
 
@@ -232,10 +251,14 @@ def check(
 
     use_threads(threads)
     if sql:
-        say(rows_sql(campaign))
+        text = rows_sql(campaign)
+        if as_json:
+            print_json({"sql": text})
+        else:
+            say(text)
         return
     with progress("check", quiet=quiet or as_json) as report:
-        report(0.1, "reading the log")
+        report(0.0, "reading the log")
         found = job(campaign, threads=threads)
     if as_json:
         print_json(found.to_dict())
@@ -252,10 +275,15 @@ def check(
 def plan_log(
     campaign: CampaignFile,
     gain: Annotated[
-        float | None, typer.Option(help="A relative gain to find, e.g. 0.02: says how many users that takes.")
+        float | None,
+        typer.Option(metavar="NUMBER", help="A relative gain to find, e.g. 0.02: says how many users that takes."),
     ] = None,
-    users: Annotated[int | None, typer.Option(help="Of the next log. Default: as many as this one has.")] = None,
-    days: Annotated[int | None, typer.Option(help="Of the next log. Default: as many as this one has.")] = None,
+    users: Annotated[
+        int | None, typer.Option(metavar="NUMBER", help="Of the next log. Default: as many as this one has.")
+    ] = None,
+    days: Annotated[
+        int | None, typer.Option(metavar="NUMBER", help="Of the next log. Default: as many as this one has.")
+    ] = None,
     as_json: Json = False,
     quiet: Quiet = False,
     threads: Threads = None,
@@ -270,7 +298,7 @@ def plan_log(
 
     use_threads(threads)
     with progress("plan-log", quiet=quiet or as_json) as report:
-        report(0.1, "reading the log")
+        report(0.0, "reading the log")
         found = job(campaign, gain=gain, users=users, days=days, threads=threads)
     if as_json:
         print_json(found.to_dict())
@@ -384,8 +412,9 @@ def _line(finding: Finding) -> str:
 
 def prepare(
     campaign: CampaignFile,
-    out: Annotated[Path, typer.Option("--out", help="The DATA folder to write.")],
-    cluster: Annotated[bool, typer.Option("--cluster", help="Count and encode the features on a Ray cluster.")] = False,
+    out: Annotated[Path, typer.Option("--out", "-o", metavar="FOLDER", help="The DATA folder to write.")],
+    ray: Annotated[bool, typer.Option("--ray", help="Count and encode the features on a Ray cluster.")] = False,
+    as_json: Json = False,
     quiet: Quiet = False,
     threads: Threads = None,
 ) -> None:
@@ -398,10 +427,13 @@ def prepare(
     from outlay.jobs.prepare import prepare as job
 
     use_threads(threads)
-    with keeping(partial_of(out)), progress("prepare", quiet=quiet) as report:
-        data = job(campaign, out, threads=threads, cluster=cluster, progress=report)
-    if not quiet:
-        counts = [len(data.users_of(split)) for split in range(3)]
+    with keeping(partial_of(out)), progress("prepare", quiet=quiet or as_json) as report:
+        data = job(campaign, out, threads=threads, cluster=ray, progress=report)
+    counts = [len(data.users_of(split)) for split in range(3)]
+    if as_json:
+        splits = dict(zip(("learn", "select", "certify"), counts, strict=True))
+        print_json({"path": str(out), "rows": len(data), "users": len(data.users), **splits})
+    elif not quiet:
         table("", ("rows", "users", "learn", "select", "certify"), [(len(data), len(data.users), *counts)])
         manifest = data.manifest
         for told in (*([manifest.events["words"]] if manifest.events else ()), *manifest.told):
@@ -411,7 +443,7 @@ def prepare(
 
 def train(
     source: Annotated[Path, typer.Argument(metavar="CAMPAIGN_OR_DATA", help="campaign.toml, or a DATA folder.")],
-    out: Annotated[Path, typer.Option("--out", help="The RUN folder to write.")],
+    out: Annotated[Path, typer.Option("--out", "-o", metavar="FOLDER", help="The RUN folder to write.")],
     method: MethodOption = None,
     oracle: OracleOption = "auto",
     response: ResponseOption = None,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import traceback
-from typing import Annotated
+from typing import Annotated, Any, NoReturn
 
 # One BLAS thread, unless the user says otherwise: our matrices are small, and on a busy machine two threads that spin
 # for each other were ten times slower than one. It must be set before NumPy is loaded.
@@ -18,21 +18,24 @@ interrupts.listen(quietly=True)  # before the libraries are loaded that swallow 
 import typer
 
 from outlay.cli import experiment, judge, learn, use
-from outlay.cli.console import warn
+from outlay.cli.console import print_json, warn
+from outlay.cli.dialect import Command
 from outlay.cli.serve import export_log, serve
 from outlay.core.errors import OutlayError
 from outlay.core.machine import in_words
 from outlay.core.version import __version__
 
-INTERRUPTED = 130  # as shells count Ctrl-C
+BUG, WRONG, INTERRUPTED = 1, 2, 130  # exit codes; the last as shells count Ctrl-C
+USAGE: Any = typer.BadParameter.__mro__[2]  # what Typer raises for wrong options, wherever it keeps its classes
 
 app = typer.Typer(
     name="outlay",
     help="Which incentive each user should get, day by day, so that a budget buys the most lasting activity.",
     epilog="Start with: outlay init LOG, or outlay simulate habit --out campaign. "
-    "Exit codes: 0 done, 2 wrong input or an infeasible limit, 1 a bug in outlay.",
+    "Exit codes: 0 done, 1 a bug in outlay, 2 wrong input or an infeasible limit, 3 what evaluate --fail-on names, "
+    "130 stopped by you (Ctrl-C). With --json, an error is one JSON document on stdout.",
     no_args_is_help=True,
-    add_completion=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
@@ -46,7 +49,9 @@ def _version(wanted: bool) -> None:
 
 @app.callback()
 def _main(
-    version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Print it.")] = False,
+    version: Annotated[
+        bool, typer.Option("--version", "-V", callback=_version, is_eager=True, help="Print it.")
+    ] = False,
 ) -> None:
     pass
 
@@ -69,12 +74,12 @@ for command in (
     use.doctor,
     use.mcp,
 ):
-    app.command()(command)
+    app.command(cls=Command)(command)
 app.add_typer(experiment.app, name="experiment")
 
 
 def run() -> None:
-    """Run the command line; every wrong input is one message and exit code 2."""
+    """Run the command line; every wrong input is one message and exit code 2, and with `--json` one document."""
     try:
         _run()
     finally:
@@ -84,32 +89,59 @@ def run() -> None:
 def _run() -> None:
     try:
         interrupts.stop_if_noted()
-        app()  # ends in SystemExit; wrong options are told, with code 2, by Typer
+        code = app(standalone_mode=False)
     except OutlayError as error:
-        warn(f"error: {error}")
-        sys.exit(2)
-    except (PermissionError, NotADirectoryError, IsADirectoryError, FileExistsError) as error:
-        warn(f"error: {error.filename}: {error.strerror}. Give another path.")
-        sys.exit(2)
+        _refuse(error)
+    except typer.Abort:  # a question was not answered
+        _end_interrupted()
     except KeyboardInterrupt:
-        _say_interrupted()
-        sys.exit(INTERRUPTED)
-    except SystemExit as ended:
-        if ended.code == INTERRUPTED:
-            _say_interrupted()
-        raise
+        _end_interrupted()
+    except USAGE as error:
+        if not _as_json():
+            error.show()
+        _end(error.exit_code, "input", error.format_message(), where="command line", way_out="See outlay COMMAND -h.")
+    except (PermissionError, NotADirectoryError, IsADirectoryError, FileExistsError) as error:
+        _refuse(OutlayError(f"{error.strerror}.", file=error.filename, way_out="Give another path."))
     except Exception as error:
         # DuckDB has its own word for Ctrl-C, and a library that was being loaded makes an error of it.
         if interrupts.noted() or (isinstance(error, RuntimeError) and str(error) == "Query interrupted"):
-            _say_interrupted()
-            sys.exit(INTERRUPTED)
+            _end_interrupted()
         if (told := in_words(error)) is not None:
-            warn(f"error: {told}")
-            sys.exit(2)
+            _refuse(told)
         traceback.print_exc()
-        warn("This is a bug in outlay, not in your input. Please report it with the lines above.")
-        sys.exit(1)
+        way_out = "Please report it with the lines above."
+        warn(f"This is a bug in outlay, not in your input. {way_out}")
+        _end(BUG, "bug", f"{type(error).__name__}: {error}", way_out=way_out)
+    else:
+        if code == INTERRUPTED:
+            _end_interrupted()
+        sys.exit(code or 0)
 
 
-def _say_interrupted() -> None:
-    warn("interrupted; nothing half-written was left as finished.")
+def _refuse(error: OutlayError) -> NoReturn:
+    """Wrong input: one message on stderr, or one document on stdout."""
+    if not _as_json():
+        warn(f"error: {error}")
+    _end(WRONG, "input", error.found, file=error.file, where=error.where, way_out=error.way_out)
+
+
+def _end_interrupted() -> NoReturn:
+    words = "interrupted; nothing half-written was left as finished."
+    warn(words)
+    _end(INTERRUPTED, "interrupted", words)
+
+
+def _end(
+    code: int, kind: str, what: str, *, file: str | None = None, where: str | None = None, way_out: str | None = None
+) -> NoReturn:
+    """End with that code; with `--json`, say so in the one document on stdout."""
+    if _as_json():
+        error = {"kind": kind, "what": what, "file": file, "where": where, "way_out": way_out}
+        print_json({"error": error, "exit_code": code})
+    sys.exit(code)
+
+
+def _as_json() -> bool:
+    """Whether one document was asked for; the options themselves may be what is wrong."""
+    given = sys.argv[1:]
+    return "--json" in (given[: given.index("--")] if "--" in given else given)

@@ -22,11 +22,14 @@ if TYPE_CHECKING:
 LedgerOption = Annotated[
     str,
     typer.Option(
-        envvar=LEDGER, help="sqlite:///FILE on one machine, postgresql://… for several; best without the password."
+        envvar=LEDGER,
+        metavar="LEDGER",
+        help="sqlite:///FILE on one machine, postgresql://… for several; best without the password.",
     ),
 ]
 ExperimentFile = Annotated[
-    Path | None, typer.Option(help="An experiment.toml: users in the test get what their arm gives.")
+    Path | None,
+    typer.Option(metavar="EXPERIMENT", help="An experiment.toml: users in the test get what their arm gives."),
 ]
 SecondsOfDay = Annotated[
     float | None, typer.Option(metavar="SECONDS", help="Let a day last so many seconds, on a separate ledger.")
@@ -40,20 +43,32 @@ PastOfUsers = Annotated[
 ChangeSettings = Annotated[
     bool, typer.Option("--change-settings", help="Give all servers of the ledger these settings and this bundle.")
 ]
+ErrorsAsJson = Annotated[
+    bool, typer.Option("--json", help="An error is one JSON document on stdout; nothing else is printed there.")
+]
 
 
 def serve(
     bundle: BundleFolder,
     ledger: LedgerOption = "sqlite:///ledger.db",
-    cap: Annotated[float | None, typer.Option(help="The most that may be spent in total, in money.")] = None,
-    host: Annotated[str, typer.Option(help="Address to listen on; any but loopback needs OUTLAY_TOKEN.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(min=0, max=65_535, help="Port to listen on; 0 takes a free one.")] = 8000,
-    workers: Annotated[int, typer.Option(min=1, help="Number of processes.")] = 1,
-    config: Annotated[Path | None, typer.Option(help="A serve.toml: limits, fallback, random slice, plan.")] = None,
+    cap: Annotated[
+        float | None, typer.Option(metavar="NUMBER", help="The most that may be spent in total, in money.")
+    ] = None,
+    host: Annotated[
+        str, typer.Option(metavar="ADDRESS", help="Address to listen on; any but loopback needs OUTLAY_TOKEN.")
+    ] = "127.0.0.1",
+    port: Annotated[
+        int, typer.Option(metavar="NUMBER", min=0, max=65_535, help="Port to listen on; 0 takes a free one.")
+    ] = 8000,
+    workers: Annotated[int, typer.Option(metavar="NUMBER", min=1, help="Number of processes.")] = 1,
+    config: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="A serve.toml: limits, fallback, random slice, plan.")
+    ] = None,
     experiment: ExperimentFile = None,
     rehearse: SecondsOfDay = None,
     history: PastOfUsers = None,
     change_settings: ChangeSettings = False,
+    as_json: ErrorsAsJson = False,
     quiet: Quiet = False,
 ) -> None:
     """Serve decisions over HTTP under a hard budget, with a ledger and a decision log.
@@ -78,7 +93,7 @@ def serve(
         settings = settings.with_cap(cap)
 
     log_to_stderr()
-    say = logging.getLogger("outlay.start").debug if quiet else logging.getLogger("outlay.start").info
+    say = logging.getLogger("outlay.start").debug if quiet or as_json else logging.getLogger("outlay.start").info
     run_server(
         ServerOptions(
             bundle=bundle,
@@ -101,8 +116,10 @@ def export_log(
     ledger: Annotated[
         str, typer.Argument(metavar="LEDGER", envvar=LEDGER, help="sqlite:///FILE or postgresql://…, as in serve.")
     ],
-    out: Annotated[Path, typer.Option("--out", help="The folder to write, or to add to.")],
-    campaign: Annotated[str | None, typer.Option(help="The campaign to export, if the ledger has several.")] = None,
+    out: Annotated[Path, typer.Option("--out", "-o", metavar="FOLDER", help="The folder to write, or to add to.")],
+    name: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Name of the campaign to export, if the ledger has several.")
+    ] = None,
     until: Annotated[
         datetime.datetime | None, typer.Option(formats=["%Y-%m-%d"], metavar="DATE", help="The last day to export.")
     ] = None,
@@ -128,7 +145,7 @@ def export_log(
         result = run_export(
             ledger,
             out,
-            campaign=campaign,
+            campaign=name,
             until=None if until is None else until.date(),
             all_days=all_days,
             threads=threads,

@@ -40,13 +40,15 @@ else:
 def score(
     bundle: BundleFolder,
     rows: Annotated[str, typer.Argument(metavar="ROWS", help="Parquet or CSV with the feature columns.")],
-    out: Annotated[Path, typer.Option("--out", help="Where to write: .parquet, .csv, or a folder.")],
+    out: Annotated[
+        Path, typer.Option("--out", "-o", metavar="FILE_OR_FOLDER", help="Where to write: .parquet, .csv, or a folder.")
+    ],
     history: PastDays = None,
     members: Annotated[bool, typer.Option("--members", help="A line per row and member.")] = False,
     episode: Annotated[
-        str | None, typer.Option(help="Users keep one member per episode. Default: the campaign.")
+        str | None, typer.Option(metavar="NAME", help="Users keep one member per episode. Default: the campaign.")
     ] = None,
-    cluster: Annotated[bool, typer.Option("--cluster", help="Decide the shards on a Ray cluster.")] = False,
+    ray: Annotated[bool, typer.Option("--ray", help="Decide the shards on a Ray cluster.")] = False,
     as_json: Json = False,
     quiet: Quiet = False,
     threads: Threads = None,
@@ -71,7 +73,7 @@ def score(
             episode=episode,
             members=members,
             workers=processors(),
-            cluster=cluster,
+            cluster=ray,
             progress=report,
         )
     if result.held is not None:
@@ -91,7 +93,9 @@ def score(
 def allocate(
     run: RunFolder,
     users: Annotated[Path, typer.Argument(metavar="USERS", help="Parquet or CSV with the features, a row a user.")],
-    total: Annotated[float, typer.Option("--total", help="The most that may be spent on them, in money.")],
+    total: Annotated[
+        float, typer.Option("--total", metavar="NUMBER", help="The most that may be spent on them, in money.")
+    ],
     out: TableFile,
     cost: Annotated[
         Literal["expected", "reserve"],
@@ -128,17 +132,22 @@ def allocate(
 
 
 def simulate(
-    campaign: Annotated[Campaign, typer.Argument(help="Which campaign.")],
-    out: Annotated[Path, typer.Option("--out", help="The folder to write.")],
-    users: Annotated[int, typer.Option(min=1, help="Number of users.")] = 200_000,
-    days: Annotated[int | None, typer.Option(min=1, help="Days of log. Default: 7; thirty-day 30.")] = None,
+    campaign: Annotated[Campaign, typer.Argument(metavar="CAMPAIGN", help=f"Which: {', '.join(CAMPAIGNS)}.")],
+    out: Annotated[Path, typer.Option("--out", "-o", metavar="FOLDER", help="The folder to write.")],
+    users: Annotated[int, typer.Option(metavar="NUMBER", min=1, help="Number of users.")] = 200_000,
+    days: Annotated[
+        int | None, typer.Option(metavar="NUMBER", min=1, help="Days of log. Default: 7; thirty-day 30.")
+    ] = None,
     seed: Seed = 0,
     held: Annotated[
-        str | None, typer.Option(help="Two actions, e.g. 1,3: each user keeps one of them for all days.")
+        str | None,
+        typer.Option(metavar="ACTIONS", help="Two actions, e.g. 1,3: each user keeps one of them for all days."),
     ] = None,
-    fields: Annotated[int | None, typer.Option(min=20, help="wide: number of fields. Default: 50.")] = None,
+    fields: Annotated[
+        int | None, typer.Option(metavar="NUMBER", min=20, help="wide: number of fields. Default: 50.")
+    ] = None,
     values: Annotated[
-        int | None, typer.Option(min=1, help="wide: distinct values over all fields. Default: 5000.")
+        int | None, typer.Option(metavar="NUMBER", min=1, help="wide: distinct values over all fields. Default: 5000.")
     ] = None,
     slow: Annotated[bool, typer.Option("--slow", help="city, wide: habits that take weeks.")] = False,
     money: Annotated[bool, typer.Option("--money", help="city: the reward is what was spent, log-normal.")] = False,
@@ -147,7 +156,7 @@ def simulate(
     sparse: Annotated[bool, typer.Option("--sparse", help="city: no rows of days on which nothing happened.")] = False,
     late: Annotated[bool, typer.Option("--late", help="city: 30% of the users join after the first day.")] = False,
     discount: Annotated[
-        float | None, typer.Option(help="city: discount per day. Default: 0.9; with --slow 0.95.")
+        float | None, typer.Option(metavar="NUMBER", help="city: discount per day. Default: 0.9; with --slow 0.95.")
     ] = None,
     as_json: Json = False,
     quiet: Quiet = False,
@@ -226,6 +235,7 @@ def mcp(
     skill: Annotated[
         bool, typer.Option("--skill", help="Print how an agent gets from a log to a verdict, and stop.")
     ] = False,
+    as_json: Json = False,
 ) -> None:
     """Serve these commands as tools to an agent, over standard input and output (Model Context Protocol).
 
@@ -238,6 +248,9 @@ def mcp(
         from outlay.agents.server import skill as text
 
     if skill:
-        say(text())
+        if as_json:
+            print_json({"skill": text()})
+        else:
+            say(text())
         return
     server().run("stdio")

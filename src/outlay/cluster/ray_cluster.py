@@ -108,6 +108,6 @@ def _result(ray: Any, one: Any) -> Any:
     except ray.exceptions.RayError as error:
         raise LostWorkerError(
             f"a worker of the cluster was lost {RETRIES + 1} times ({type(error).__name__}).",
-            where="--cluster",
+            where="the cluster",
             way_out="Look at the cluster (ray status); then run the command again: it goes on with what is left.",
         ) from None

@@ -324,7 +324,7 @@ def _command(
     users: int | None = None,
 ) -> str:
     """The command that plans the test; `users` if the log has too few."""
-    parts = ["outlay", "experiment", "plan", "--log", str(data.campaign.path), "--start", "START", "--days", str(days)]
+    parts = ["outlay", "experiment", "plan", str(data.campaign.path), "--start", "START", "--days", str(days)]
     parts += [] if lift is None else ["--lift", f"{lift:g}"]
     parts += [] if users is None else ["--users", str(users)]
     parts += [] if campaign.log.cluster is None else ["--cluster", campaign.log.cluster]

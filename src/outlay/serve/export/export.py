@@ -206,12 +206,10 @@ def _campaign(ledger: Ledger, requested: str | None) -> str:
         return str(requested)
     listed = ", ".join(map(repr, known)) or "none"
     if requested is not None:
-        raise OutlayError(
-            f"the ledger has no campaign {requested!r}.", where="--campaign", way_out=f"It has: {listed}."
-        )
+        raise OutlayError(f"the ledger has no campaign {requested!r}.", where="--name", way_out=f"It has: {listed}.")
     if len(known) != 1:
         raise OutlayError(
-            f"the ledger has {len(known)} campaigns: {listed}.", where="--campaign", way_out="Name one of them."
+            f"the ledger has {len(known)} campaigns: {listed}.", where="--name", way_out="Name one of them."
         )
     return known[0]
 
