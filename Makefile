@@ -2,6 +2,7 @@
 # make test    the tests, but for the long studies (six minutes on two cores, half a minute more the first time)
 # make test-all   all tests, long studies, Ray and PostgreSQL among them (a quarter of an hour)
 # make check   format, lint, strict types, import arrows
+# make docs    the pages of docs/ as a site, into site/; a warning is an error (half a minute)
 # make bench   the benchmarks (minutes to an hour; peers are installed into an environment of their own)
 # make bench-frontier   one training for every budget against the exact optimum (half an hour)
 # make bench-evaluation   coverage, certificate, ranking, and d3rlpy's evaluation beside ours (an hour and a half)
@@ -23,8 +24,9 @@ PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.outlay
 STAMP_ALL := .venv/.outlay-all
+STAMP_DOCS := .venv/.outlay-docs
 
-.PHONY: setup setup-all demo test test-all check format bench bench-claims bench-trust bench-evaluation bench-frontier bench-game bench-ledger bench-log-size bench-serve bench-experiment bench-init bench-input bench-public experiment paper-ab pictures clean
+.PHONY: setup setup-all demo test test-all check format docs bench bench-claims bench-trust bench-evaluation bench-frontier bench-game bench-ledger bench-log-size bench-serve bench-experiment bench-init bench-input bench-public experiment paper-ab pictures clean
 
 # What the demo and the tests need; the other targets add Ray, PostgreSQL, the type checker and the peers of some tests.
 setup: $(STAMP)
@@ -40,6 +42,13 @@ $(STAMP): pyproject.toml constraints.txt
 $(STAMP_ALL): $(STAMP)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[all]'
 	touch $(STAMP_ALL)
+
+$(STAMP_DOCS): $(STAMP)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[docs]'
+	touch $(STAMP_DOCS)
+
+docs: $(STAMP_DOCS)
+	$(BIN)/mkdocs build --strict
 
 demo: setup
 	$(BIN)/python examples/demo.py
@@ -136,4 +145,4 @@ bench-public: setup
 	$(BIN)/python benchmarks/public_worlds.py --worlds mild slow --users 50000 --seeds 1 2
 
 clean:
-	rm -rf .venv runs dist
+	rm -rf .venv runs dist site

@@ -19,7 +19,11 @@ from outlay.cli.main import app
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
-PAGES = [ROOT / "README.md", *sorted(DOCS.glob("*.md")), *sorted(ROOT.glob("examples/*/README.md"))]
+PAGES = [  # tutorials are played by test_tutorials.py
+    page
+    for page in [ROOT / "README.md", *sorted(DOCS.rglob("*.md")), *sorted(ROOT.glob("examples/*/README.md"))]
+    if page.parent.name != "tutorial"
+]
 PAIRS = re.compile(r"```python\n(.*?)```\n+```text\n(.*?)```", re.DOTALL)
 
 
@@ -69,6 +73,7 @@ def test_python_in_a_document_uses_no_name_that_it_does_not_make(page: str, text
         for alias in node.names
     }
     made |= {node.arg for node in nodes if isinstance(node, ast.arg)}
+    made |= {node.name for node in nodes if isinstance(node, ast.ExceptHandler) and node.name}
     used = {node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)}
     assert used - made - set(dir(builtins)) == set(), page
 
