@@ -77,7 +77,7 @@ def test_a_question_leaves_the_page_of_the_run_as_it_is_and_says_so(a_run: Path)
 
 
 def test_an_export_prints_the_look_and_the_verdict(a_run: Path, tmp_path: Path) -> None:
-    found = outlay("frontier", a_run, "--budget", 1.5, "--export", tmp_path / "bundle")
+    found = outlay("frontier", a_run, "-v", "--budget", 1.5, "--export", tmp_path / "bundle")
     assert found.code == 0
     assert not missing(found.out, "bundle written", "look 1", "certify users")
     assert re.search(r"\bcoupon_cost at most 1\.5\b[^.;]* is certified\b", found.out)
@@ -112,7 +112,7 @@ def test_a_cost_of_nothing_prints_as_0(a_run: Path) -> None:
     part["grid_value"][0, 1] = 1e-18
     part["grid_covariance"][0, 1] = part["grid_covariance"][:, :, 0, 1] = 0
     np.savez(path, **part)
-    lines = outlay("frontier", a_run).out.splitlines()
+    lines = outlay("frontier", a_run, "-v").out.splitlines()
     budget, _, _, _, spend, half = lines[3].split()[:6]
     assert {float(text.lstrip("±")) for text in (budget, spend, half)} == {0.0}
     assert not re.search("e[-−]1", "".join(lines))
