@@ -407,3 +407,18 @@ def test_a_log_that_no_policy_can_be_judged_on_is_not_prepared(
     for word in (*words, "log.parquet"):
         assert word in found.err
     assert not (tmp_path / "data").exists()
+
+
+def test_a_pipeline_can_fail_on_what_it_names(judged: tuple[Path, Path, Path]) -> None:
+    data, policy, _ = judged
+    asked = ("evaluate", data, "--policy", policy, "--learned-here")
+    certificate = json.loads(outlay(*asked, "--json").out)["certificate"]
+    kept = certificate["certified"] or certificate["held"] is not None
+    gained = certificate["gain_bound"] is not None and certificate["gain_bound"] > 0
+    assert outlay(*asked, "-q", "--fail-on", "not-certified").code == (0 if kept else 3)
+    found = outlay(*asked, "-q", "--fail-on", "no-gain, loss")
+    assert found.code == (0 if gained else 3)
+    assert ("no-gain" in found.err) == (not gained)
+    wrong = outlay(*asked, "--fail-on", "lost")
+    assert wrong.code == 2
+    assert "Did you mean 'loss'?" in wrong.err

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -27,16 +27,25 @@ from outlay.cli.console import (
     warn,
 )
 from outlay.core.campaign import Campaign
-from outlay.core.errors import OutlayError
+from outlay.core.errors import OutlayError, nearest
 from outlay.core.files import can_resume
 from outlay.core.machine import processors
 from outlay.core.wording import exact, number, plain
 
 if TYPE_CHECKING:  # the import takes long, and --help does without it
     from outlay.comparing.results import Comparison
+    from outlay.estimators.certificate import Certificate
     from outlay.evaluating.budget_curve import BudgetCurve
     from outlay.evaluating.evaluation import Evaluation
     from outlay.pages.tables import Table
+
+
+FAILED = 3  # the exit code of what --fail-on names
+OUTCOMES: dict[str, Callable[[Certificate], bool]] = {  # of --fail-on
+    "not-certified": lambda of: not of.certified and of.held is None,
+    "loss": lambda of: of.gain_most is not None and of.gain_most < 0,
+    "no-gain": lambda of: of.gain_bound is None or of.gain_bound <= 0,
+}
 
 
 def evaluate(
@@ -61,6 +70,12 @@ def evaluate(
         bool,
         typer.Option("--learned-here", help="The policy was learned from this log: measure it on certify users alone."),
     ] = False,
+    fail_on: Annotated[
+        str | None,
+        typer.Option(
+            metavar="OUTCOMES", help="End with exit code 3 on these: not-certified, loss, no-gain; several by commas."
+        ),
+    ] = None,
     as_json: Json = False,
     verbose: Verbose = False,
     quiet: Quiet = False,
@@ -73,8 +88,11 @@ def evaluate(
     Example: outlay evaluate run --against other-run
 
     Example: outlay evaluate data --policy rules.parquet --json
+
+    Example, in a pipeline: outlay evaluate run --fail-on not-certified,loss
     """
     use_threads(threads)
+    failing = _failing(fail_on)
     with progress("evaluate", quiet=quiet or as_json) as report:
         from outlay.jobs.evaluate import evaluate as job
         from outlay.jobs.evaluate import opened
@@ -96,6 +114,18 @@ def evaluate(
             _show(result, campaign, run.manifest["margin"] if run else None)
         else:
             _show_first(result, campaign, source)
+    if reached := [name for name in failing if OUTCOMES[name](result.certificate)]:
+        warn(f"--fail-on: {', '.join(reached)}.")
+        raise typer.Exit(FAILED)
+
+
+def _failing(asked: str | None) -> list[str]:
+    """The outcomes that `--fail-on` names. Raises OutlayError if one is unknown."""
+    names = [] if asked is None else [name.strip() for name in asked.split(",") if name.strip()]
+    for name in names:
+        if name not in OUTCOMES:
+            raise OutlayError(f"names {name!r}.", where="--fail-on", way_out=nearest(name, OUTCOMES, "Outcomes"))
+    return names
 
 
 def _show_first(result: Evaluation, campaign: Campaign, source: Path) -> None:

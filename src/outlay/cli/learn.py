@@ -62,8 +62,9 @@ PLAINLY = {
 MethodOption = Annotated[
     Method | None,
     typer.Option(
+        metavar="METHOD",
         help="frontier: one training for every budget; two-stage predicts and prices instead. "
-        "Default: frontier; with --preset paper aim-greedy."
+        f"Default: frontier; with --preset paper aim-greedy. All: {', '.join(METHODS)}.",
     ),
 ]
 OracleOption = Annotated[
