@@ -72,6 +72,7 @@ def compared(tmp_path_factory: pytest.TempPathFactory) -> Compared:
             app,
             [
                 "compare",
+                "-v",
                 str(path),
                 "--out",
                 str(out),

@@ -72,7 +72,10 @@ def _values(panel: Panel) -> Array:
     here, after = here[known], after[known]
     penalty = np.full(here.shape[1], RIDGE * len(here))
     penalty[-1] = 0.0
-    weights = np.linalg.solve(
-        here.T @ (here - after) + np.diag(penalty), (1 - learn.discount) * here.T @ learn.outcome[known, 0]
-    )
+    moments = here.T @ (here - after) + np.diag(penalty)
+    sums = (1 - learn.discount) * here.T @ learn.outcome[known, 0]
+    try:
+        weights = np.linalg.solve(moments, sums)
+    except np.linalg.LinAlgError:  # no row says what follows: each user has one
+        weights = np.linalg.lstsq(moments, sums, rcond=None)[0]
     return np.asarray(features[len(learn) :] @ weights)

@@ -12,7 +12,7 @@ import json
 import re
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -358,7 +358,8 @@ def _connected(folder: Path, resources: Resources) -> Any:
     if resources.threads:
         config["threads"] = resources.threads
     connection = duckdb.connect(str(folder / "work.duckdb"), config=config)
-    connection.execute("SET enable_progress_bar = false")
+    with suppress(duckdb.Error):  # in a notebook without widgets, which shows none
+        connection.execute("SET enable_progress_bar = false")
     connection.execute("SET TimeZone = 'UTC'")
     connection.execute("SET parquet_metadata_cache = true")
     return connection

@@ -16,7 +16,7 @@ import datetime
 import hashlib
 import shutil
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -163,7 +163,8 @@ def database(work: Path, threads: int | None) -> Iterator[Database]:
     with closing(duckdb.connect(str(work / "export.duckdb"))) as connection:
         connection.execute(f"SET memory_limit = '{MEMORY}'")
         connection.execute("SET TimeZone = 'UTC'")
-        connection.execute("SET enable_progress_bar = false")
+        with suppress(duckdb.Error):  # in a notebook without widgets, which shows none
+            connection.execute("SET enable_progress_bar = false")
         if threads is not None:
             connection.execute(f"SET threads = {threads}")
         yield Database(connection, work, {})
