@@ -69,20 +69,29 @@ def drawn(share: float) -> NDArray[np.float64]:
     return policy
 
 
-def write(folder: Path, share: float, users: int, days: int, seed: int) -> Path:
-    """A log; its campaign file."""
-    folder.mkdir(parents=True)
-    world, policy, rng = model(), drawn(share), np.random.default_rng(seed)
+def played(policy: NDArray[np.float64], users: int, days: int, seed: int) -> dict[str, NDArray[Any]]:
+    """A log of the habit world under a policy `[S, A]`, ordered by day; `state` and `choice` are indices."""
+    world, rng = model(), np.random.default_rng(seed)
     yesterday, level = states()
     state, parts = world.newcomers(rng, users), []
     for day in range(days):
-        action = (rng.random(users)[:, None] > policy[state].cumsum(axis=1)).sum(axis=1).clip(max=len(COUPONS) - 1)
-        active, after = world.day(rng, state, action)
-        columns = {"user": np.arange(users), "day": np.full(users, day), "yesterday": yesterday[state]}
-        columns |= {"level": level[state], "coupon": COUPONS[action], "active": active}
-        parts.append(pa.table({**columns, "cost": COUPONS[action] * active, "p": policy[state, action]}))
+        choice = (rng.random(users)[:, None] > policy[state].cumsum(axis=1)).sum(axis=1).clip(max=len(COUPONS) - 1)
+        active, after = world.day(rng, state, choice)
+        parts.append((np.arange(users), np.full(users, day), state, choice, active))
         state = after
-    pq.write_table(pa.concat_tables(parts), folder / "log.parquet")
+    user, days_of, state, choice, active = map(np.concatenate, zip(*parts, strict=True))
+    found: dict[str, NDArray[Any]] = {"user": user, "day": days_of, "state": state, "choice": choice}
+    found |= {"yesterday": yesterday[state], "level": level[state], "coupon": COUPONS[choice], "active": active}
+    return found | {"cost": COUPONS[choice] * active, "p": policy[state, choice]}
+
+
+def write(folder: Path, log: dict[str, NDArray[Any]]) -> Path:
+    """A log; its campaign file."""
+    folder.mkdir(parents=True, exist_ok=True)
+    pq.write_table(
+        pa.table({name: column for name, column in log.items() if name not in ("state", "choice")}),
+        folder / "log.parquet",
+    )
     path = folder / "campaign.toml"
     path.write_text(CAMPAIGN)
     return path
@@ -99,10 +108,11 @@ def main() -> None:
         folder = Path(name)
         count_looks_in(folder)
         for seed in range(1, options.seeds + 1):
-            past = write(folder / f"past-{seed}", PAST, PAST_USERS, DAYS, seed)
+            past = write(folder / f"past-{seed}", played(drawn(PAST), PAST_USERS, DAYS, seed))
             for share, users, days in NEXT:
                 plan = outlay.plan_log(past, users=users, days=days, shares=[share])
-                path = write(folder / f"next-{seed}-{share}-{users}-{days}", share, users, days, 100 + seed)
+                log = played(drawn(share), users, days, 100 + seed)
+                path = write(folder / f"next-{seed}-{share}-{users}-{days}", log)
                 result = outlay.evaluate(outlay.train(path, path.parent / "run", seed=seed))
                 [gain] = [
                     d

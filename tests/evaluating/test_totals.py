@@ -25,7 +25,7 @@ from outlay.evaluating.certify import bounds_of_totals, figures_of, over_days
 from outlay.evaluating.diagnostics import ActionShare
 from outlay.evaluating.evaluation import SegmentEstimate
 from outlay.evaluating.totalling import PerUser, by_day, days_told, segment_totals, totals_of
-from outlay.evaluating.totals import Total, Totals
+from outlay.evaluating.totals import DecisionTotals, Total
 from outlay.ops.tabular import totals as true_totals
 from small_logs import campaign, draw, random_cmdp
 
@@ -34,7 +34,7 @@ CHOSEN = np.array([2, 0, 1])  # action of the policy in each state
 ABOUT = campaign(report_days=(1, 3, DAYS), horizon_days=DAYS)
 
 
-def told(model: TabularCMDP, seed: int, about: Campaign = ABOUT) -> tuple[Totals, Measure, PolicyEstimates]:
+def told(model: TabularCMDP, seed: int, about: Campaign = ABOUT) -> tuple[DecisionTotals, Measure, PolicyEstimates]:
     """The totals of a policy from a log of `USERS` users whose actions were drawn evenly."""
     data = draw(model, USERS, 8, seed, split=CERTIFY, about=about)
     vars(data)["_names"] = pa.table({"first_time": np.zeros(USERS, np.int64)})  # all begin on one day
@@ -142,7 +142,7 @@ def estimate(policy: str, target: str, value: float | None, **fields: Any) -> Es
 
 
 def figures(**doubted: Any) -> PerUser:
-    """Totals per user of 1, 3 and 5 days; `doubted` changes estimates of the policy, by target."""
+    """DecisionTotals per user of 1, 3 and 5 days; `doubted` changes estimates of the policy, by target."""
     new, old, more = (
         {
             f"{name}@{k}": estimate(policy, f"{name}@{k}", value * k)

@@ -5,19 +5,18 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from numpy.typing import NDArray
 from typer.testing import CliRunner
 
 from campaign_files import campaign_file, panel
+from log_size import played, write
 from outlay import plan_log
 from outlay.cli.main import app
 from outlay.core.errors import OutlayError
 from outlay.ops.intervals import quantile
 from outlay.ops.tabular import measure
-from outlay.simulators.habit import COUPONS, DISCOUNT, model, states
+from outlay.simulators.habit import COUPONS, DISCOUNT, model
 
 USERS, DAYS, PAST = 3_000, 7, 0.3
 USUAL = 2  # the coupon that the old policy gives, an index
@@ -30,45 +29,9 @@ def drawn(share: float) -> NDArray[np.float64]:
     return policy
 
 
-def habit(users: int, share: float, seed: int) -> dict[str, NDArray[np.float64]]:
-    """Columns of a log of the habit world."""
-    world, policy, rng = model(), drawn(share), np.random.default_rng(seed)
-    yesterday, level = states()
-    state, days = world.newcomers(rng, users), []
-    for day in range(DAYS):
-        action = (rng.random(users)[:, None] > policy[state].cumsum(axis=1)).sum(axis=1).clip(max=len(COUPONS) - 1)
-        active, after = world.day(rng, state, action)
-        days.append((np.arange(users), np.full(users, day), state, yesterday[state], level[state], action, active))
-        state = after
-    names = ("user", "day", "state", "yesterday", "level", "action", "active")
-    found = dict(zip(names, map(np.concatenate, zip(*days, strict=True)), strict=True))
-    return {**found, "coupon": COUPONS[found["action"]], "p": policy[found["state"], found["action"]]}
-
-
 @pytest.fixture(scope="module")
 def past(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("past")
-    pq.write_table(pa.table(habit(20_000, PAST, 1)), folder / "log.parquet")
-    path = folder / "campaign.toml"
-    path.write_text(f"""
-[campaign]
-name = "habit"
-discount = {DISCOUNT}
-[log]
-source = "log.parquet"
-user = "user"
-time = "day"
-action = "coupon"
-reward = "active"
-propensity = "p"
-[log.features]
-categorical = ["yesterday", "level"]
-[[budget]]
-name = "coupons"
-cost = "coupon * active"
-at_most = 2
-""")
-    return path
+    return write(tmp_path_factory.mktemp("past"), played(drawn(PAST), 20_000, DAYS, 1))
 
 
 def gain(log: dict[str, NDArray[np.float64]], action: int) -> float:
@@ -86,14 +49,14 @@ def gain(log: dict[str, NDArray[np.float64]], action: int) -> float:
         moves /= moves.sum(axis=1, keepdims=True)
         return float(model().start @ np.linalg.solve(np.eye(10) - DISCOUNT * moves, reward) * (1 - DISCOUNT))
 
-    return value(log["action"] == action) - value(np.ones(len(state), np.bool_))
+    return value(log["choice"] == action) - value(np.ones(len(state), np.bool_))
 
 
 def test_the_error_that_is_told_is_that_of_simulated_logs(past: Path) -> None:
     """Of a policy that gives a coupon which the log gives in `share`/11 of its rows, over 60 logs; within 20%."""
     share = 0.5
     plan = plan_log(past, users=USERS, days=DAYS, shares=[share])
-    logs = [habit(USERS, share, 100 + i) for i in range(60)]
+    logs = [played(drawn(share), USERS, DAYS, 100 + i) for i in range(60)]
     spread = np.std([gain(log, 5) for log in logs], ddof=1)
     rare = share / len(COUPONS)
     # The plan takes every action alike; the policy here gives one of the ten rare ones.

@@ -24,7 +24,7 @@ from outlay.evaluating.checks import of_agreement, of_balance, of_behaviour, of_
 from outlay.evaluating.diagnostics import ActionShare, DayMeans, MatchingPaths, SegmentOverlap
 from outlay.evaluating.evaluation import Diagnostics, Evaluation, PairedDifference, SegmentEstimate
 from outlay.evaluating.first_days import FirstDays
-from outlay.evaluating.totals import BudgetTotals, DayTotal, SegmentTotals, Total, TotalChange, Totals
+from outlay.evaluating.totals import BudgetTotals, DayTotal, DecisionTotals, SegmentTotals, Total, TotalChange
 from outlay.evaluating.verdict import Verdict, VerdictKind
 from outlay.pages.results import RunResults
 
@@ -199,7 +199,7 @@ def change(now: float, new: float, half: float) -> TotalChange:
     )
 
 
-def totals(limits: int = 1, **changes: Any) -> Totals:
+def totals(limits: int = 1, **changes: Any) -> DecisionTotals:
     """Of the mock's campaign: more active days for less money, with a peak on day one."""
     course = {"old": (447.0, 16.0, 122.5, 5.0), "new": (634.0, -56.0, 133.7, 3.0)}
     given: dict[str, Any] = {
@@ -247,7 +247,7 @@ def totals(limits: int = 1, **changes: Any) -> Totals:
             for limit, reward, money in ((1.65, 990_000.0, 2_280_000.0), (2.75, 1_043_000.0, 3_590_000.0))
         ),
     }
-    return Totals(**{**given, **changes})
+    return DecisionTotals(**{**given, **changes})
 
 
 FIRST_DAYS = FirstDays(

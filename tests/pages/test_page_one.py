@@ -19,7 +19,7 @@ from outlay.core.campaign import Campaign
 from outlay.core.reasons import WITHHOLDING, WORDS, Reason, ReasonKind
 from outlay.evaluating.next_test import PlannedTest
 from outlay.evaluating.ruled_out import BrokenLimit
-from outlay.evaluating.totals import Total, Totals
+from outlay.evaluating.totals import DecisionTotals, Total
 from outlay.evaluating.verdict import PolicyChange, Verdict, VerdictKind
 from outlay.pages.lines import APART, Line, Lines
 from outlay.pages.page_one import REFUSED, PageOne
@@ -295,7 +295,7 @@ def test_who_gets_more_and_other_budgets_in_totals() -> None:
     ]
 
 
-def numbers_of(totals: Totals) -> Iterator[float]:
+def numbers_of(totals: DecisionTotals) -> Iterator[float]:
     """Every number of a typed result."""
 
     def within(value: Any) -> Iterator[float]:

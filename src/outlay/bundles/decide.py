@@ -29,7 +29,8 @@ from outlay.core.campaign import Campaign
 from outlay.core.files import MANIFEST
 from outlay.core.history import History
 from outlay.core.schema import Schema, user_text
-from outlay.core.shown import Shown, counted
+from outlay.core.shown import Shown
+from outlay.core.wording import counted
 from outlay.ops.hashing import rendezvous
 
 CELLS = 1 << 20  # codes and numbers a session sees at a time, so that wide rows do not fill the memory

@@ -13,8 +13,9 @@ from outlay.bundles.manifest import unseal
 from outlay.core.campaign import Campaign
 from outlay.core.errors import FolderError
 from outlay.core.files import read_manifest
-from outlay.core.shown import Shown, counted
+from outlay.core.shown import Shown
 from outlay.core.transitions import Transitions
+from outlay.core.wording import counted
 
 ESTIMATES = "estimates.json"
 UNFINISHED = "Finish it with: outlay train … --resume, or train again."

@@ -43,7 +43,7 @@ if TYPE_CHECKING:  # the import takes long, and --help does without it
 FAILED = 3  # the exit code of what --fail-on names
 OUTCOMES: dict[str, Callable[[Certificate], bool]] = {  # of --fail-on
     "not-certified": lambda of: not of.certified and of.held is None,
-    "loss": lambda of: of.gain_most is not None and of.gain_most < 0,
+    "loss": lambda of: of.loses,
     "no-gain": lambda of: of.gain_bound is None or of.gain_bound <= 0,
 }
 
@@ -133,10 +133,12 @@ def _show_first(result: Evaluation, campaign: Campaign, source: Path) -> None:
     from outlay.pages import tables
 
     show(tables.policies(result, campaign, brief=True), screen=True)
-    found = result.diagnostics.checks
-    failed = [name for name, each in found.items() if each.ok is False]
-    told = f"Not passed: {', '.join(failed)} (-v says what was found)." if failed else "All were passed."
-    say(f"Checks: {len(found)} made. {told}")
+    checks = result.diagnostics
+    told = [f"Checks: {len(checks.answered(True))} of {len(checks.checks)} passed."]
+    for answer, what in ((False, "Not passed"), (None, "Could not be made")):
+        if names := checks.answered(answer):
+            told.append(f"{what}: {', '.join(names)} (-v says why).")
+    say(" ".join(told))
     say(f"Grade: {result.grade}.", result.verdict.words)
     test = next((test for test in (result.test, result.settling) if test is not None), None)
     if test is not None:

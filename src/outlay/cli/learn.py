@@ -32,7 +32,7 @@ from outlay.cli.console import (
 from outlay.core.actions import shown
 from outlay.core.errors import OutlayError, listed, nearest
 from outlay.core.files import can_resume, partial_of
-from outlay.core.wording import Interval, decimals, number, percent, signed
+from outlay.core.wording import Interval, counted, decimals, exact, number, percent, signed
 from outlay.core.wording import days as counted_days
 from outlay.training import METHODS, ORACLES
 
@@ -211,7 +211,7 @@ def _ask(question: OpenQuestion) -> str:
 def _show_draft(out: Path, looked: Sequence[Reasoned], checked: CheckReport, *, verbose: bool) -> None:
     """What check says of the draft, and what to do next."""
     levels = [finding.level for finding in checked.findings]
-    counts = [f"{levels.count(level)} {level}{'s' * (levels.count(level) != 1)}" for level in ("error", "warning")]
+    counts = [counted(levels.count(level), level) for level in ("error", "warning")]
     say(
         f"{out} written, and checked: {number(checked.rows)} rows of {number(checked.users)} users, "
         f"{len(checked.actions)} actions, {', '.join(counts)}."
@@ -315,9 +315,9 @@ def _show_log_plan(found: LogPlan) -> None:
     for size in found.sizes:
         cost = "?" if size.cost is None else _cost(size)
         width, found_gain = f"± {_relative(size.half_width)}", _relative(size.smallest)
-        row = [f"{100 * size.share:g}%", cost, *((width, found_gain) if size.supported else ("too few", "–"))]
+        row = [exact(size.share), cost, *((width, found_gain) if size.supported else ("too few", "–"))]
         rows.append([*row, *([] if size.users_needed is None else [number(size.users_needed)])])
-    wanted = [] if found.gain is None else [f"users for {100 * found.gain:g}%"]
+    wanted = [] if found.gain is None else [f"users for {exact(found.gain)}"]
     table(f"The next log, of {number(found.users)} users{days}", [*header, *wanted], rows)
     say(
         "An action is drawn evenly for that share of the decisions; its propensity goes into the log (log.propensity). "

@@ -142,6 +142,6 @@ def _end(
 
 
 def _as_json() -> bool:
-    """Whether one document was asked for; the options themselves may be what is wrong."""
+    """Whether the command line has `--json`; it is read here since the error may be one of its options."""
     given = sys.argv[1:]
     return "--json" in (given[: given.index("--")] if "--" in given else given)

@@ -1,11 +1,11 @@
 """How a result looks where a person looks at it: a line in a console, a table in a notebook, a data frame.
 
 @dataclass(frozen=True, repr=False)
-class CheckReport(Shown):
+class Found(Shown):
 def headline(self) -> str: ...
 def tables(self) -> Mapping[str, Sequence[Any]]: ...      # rows are dataclasses, the first table is shown
 
->>> result                      # CheckReport: 140,000 rows of 20,000 users … Tables: findings (2), effects (6)
+>>> result                      # Found: 140,000 rows of 20,000 users … Tables: findings (2), effects (6)
 >>> result.to_pandas("effects")
 """
 
@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import html
 import json
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from importlib import import_module
@@ -21,20 +22,19 @@ from typing import Any
 import pyarrow as pa
 
 from outlay.core.errors import OutlayError, nearest
-from outlay.core.wording import number
 
 ROWS = 20  # of a table in a notebook
 DIGITS = 4  # of a number there
 
 
-class Shown:
+class Shown(ABC):
     """A result with a short form, and tables that become data frames."""
 
     __slots__ = ()
 
+    @abstractmethod
     def headline(self) -> str:
         """What it says, in a sentence or two."""
-        raise NotImplementedError
 
     def tables(self) -> Mapping[str, Sequence[Any]]:
         """Its tables by name; their rows are dataclasses."""
@@ -88,11 +88,6 @@ class Shown:
     def to_polars(self, table: str | None = None) -> Any:
         """The same as a polars DataFrame; needs polars."""
         return _needed("polars").from_arrow(self.to_arrow(table))
-
-
-def counted(count: int, what: str) -> str:
-    """`2 warnings`, `1 warning`."""
-    return f"{number(count)} {what}{'s' * (count != 1)}"
 
 
 def _needed(package: str) -> Any:

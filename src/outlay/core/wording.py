@@ -159,6 +159,11 @@ def readable(name: str) -> str:
     return apart.replace("_", " ").strip() or name
 
 
+def counted(count: int, what: str) -> str:
+    """`2 warnings`, `1 warning`."""
+    return f"{number(count)} {what}{'s' * (count != 1)}"
+
+
 def days(count: str | int) -> str:
     """`1 day`, `7 days`."""
     return f"{count} day" if str(count) == "1" else f"{count} days"

@@ -22,6 +22,7 @@ Bradtke & Barto (1996) for V.
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import NDArray
 
 from outlay.core.estimate import Target
 from outlay.core.transitions import LEARN
@@ -39,8 +40,13 @@ def in_log_states(name: str) -> str:
     return str(Target(name, kind="log states"))
 
 
+def is_told(panel: Panel) -> NDArray[np.bool_]:
+    """`[n]` whether it is known what follows a row: its next row is, its story ends, or what follows does not count."""
+    return (panel.following >= 0) | panel.terminal | (panel.discount == 0)
+
+
 def advantages(panel: Panel) -> tuple[Array, Array]:
-    """X of every row `[n]`, 0 where its next row is not known; V of every row `[n]`.
+    """X of every row `[n]`, 0 where what follows is not known (`is_told`); V of every row `[n]`.
 
     Takes 8 bytes for each row and feature of `MOST_USERS` learn users and of the panel.
     """
@@ -48,14 +54,13 @@ def advantages(panel: Panel) -> tuple[Array, Array]:
     follows, gamma = panel.following >= 0, panel.discount
     after = np.zeros(len(panel))
     after[follows] = gamma ** panel.gap[follows] * value[panel.following[follows]]
-    known = follows | panel.terminal
-    return np.where(known, panel.outcome[:, 0] + (after - value) / (1 - gamma), 0.0), value
+    return np.where(is_told(panel), panel.outcome[:, 0] + (after - value) / (1 - gamma), 0.0), value
 
 
 def _values(panel: Panel) -> Array:
     """`[n]` V of the log's policy in the rows of a panel, by least-squares temporal differences on *learn* users.
 
-    Σ φ (φ − γ^Δ φ')ᵀ w = (1−γ) Σ φ r        over rows whose next row is known, or whose story ends
+    Σ φ (φ − γ^Δ φ')ᵀ w = (1−γ) Σ φ r        over rows of which it is known what follows
     """
     data, learn = panel.data, Panel.of(panel.data, LEARN, MOST_USERS)
     both = (learn, panel)
@@ -68,14 +73,11 @@ def _values(panel: Panel) -> Array:
     follows = learn.following >= 0
     after = np.zeros_like(here)
     after[follows] = (learn.discount ** learn.gap[follows])[:, None] * here[learn.following[follows]]
-    known = follows | learn.terminal
+    known = is_told(learn)
     here, after = here[known], after[known]
     penalty = np.full(here.shape[1], RIDGE * len(here))
     penalty[-1] = 0.0
-    moments = here.T @ (here - after) + np.diag(penalty)
-    sums = (1 - learn.discount) * here.T @ learn.outcome[known, 0]
-    try:
-        weights = np.linalg.solve(moments, sums)
-    except np.linalg.LinAlgError:  # no row says what follows: each user has one
-        weights = np.linalg.lstsq(moments, sums, rcond=None)[0]
+    weights = np.linalg.solve(
+        here.T @ (here - after) + np.diag(penalty), (1 - learn.discount) * here.T @ learn.outcome[known, 0]
+    )
     return np.asarray(features[len(learn) :] @ weights)

@@ -189,6 +189,10 @@ class Checks:
         }
         return cls(checks={name: finding for name, finding in found.items() if finding is not None})
 
+    def answered(self, ok: bool | None) -> list[str]:
+        """Names of the checks that were passed (True), were not (False), or could not be made (None)."""
+        return [name for name, found in self.checks.items() if found.ok is ok]
+
     def detail(self, kind: type[D]) -> D:
         """Return the figures of this kind.
 

@@ -42,7 +42,7 @@ from outlay.evaluating.next_test import PlannedTest, plan_settling, plan_test
 from outlay.evaluating.randomising import RandomisingCost, randomising_cost
 from outlay.evaluating.ruled_out import ruled_out
 from outlay.evaluating.totalling import PerUser, by_day, days_told, other_budgets, segment_totals, totals_of
-from outlay.evaluating.totals import Totals
+from outlay.evaluating.totals import DecisionTotals
 from outlay.evaluating.verdict import verdict
 from outlay.ops.intervals import LEAST_USERS
 
@@ -311,7 +311,7 @@ def _totals(
     given: Sequence[ActionShare],
     stored: StoredFrontier | None,
     report: Progress,
-) -> Totals | None:
+) -> DecisionTotals | None:
     """Totals for all users, with their days, segments and other budgets; None where no total is given."""
     new, old = found.new, found.old
     per_user = PerUser.of(measure, new, old, campaign)

@@ -27,7 +27,7 @@ from outlay.evaluating.grade import Grade
 from outlay.evaluating.holding import Holding
 from outlay.evaluating.next_test import PlannedTest, SettlingTest
 from outlay.evaluating.randomising import RandomisingCost
-from outlay.evaluating.totals import Totals
+from outlay.evaluating.totals import DecisionTotals
 from outlay.evaluating.verdict import Verdict
 
 PolicyKind = Literal["old", "constant", "method", "chosen", "member"]
@@ -153,7 +153,7 @@ class Evaluation(Shown):
     randomising: RandomisingCost | None = None
     first_days: FirstDays | None = None
     holding: Holding | None = None
-    totals: Totals | None = None
+    totals: DecisionTotals | None = None
     condition: str = CONDITION
 
     def headline(self) -> str:

@@ -37,7 +37,7 @@ from outlay.evaluating.certify import figures_of_budgets, over_days
 from outlay.evaluating.diagnostics import ActionShare, daily
 from outlay.evaluating.evaluation import SegmentEstimate
 from outlay.evaluating.first_days import average_day
-from outlay.evaluating.totals import BudgetTotals, DayTotal, SegmentTotals, Total, TotalChange, Totals
+from outlay.evaluating.totals import BudgetTotals, DayTotal, DecisionTotals, SegmentTotals, Total, TotalChange
 from outlay.ops.intervals import interval, std_error
 
 OTHERS = (0.75, 1.25, 0.5, 1.5)  # of the campaign's limit: budgets that are told beside it, after what is spent now
@@ -110,7 +110,9 @@ def days_told(per_user: PerUser, campaign: Campaign) -> int | None:
     return max(relied_on or given, default=None)
 
 
-def totals_of(per_user: PerUser, campaign: Campaign, data: Transitions, days: int, certificate: Certificate) -> Totals:
+def totals_of(
+    per_user: PerUser, campaign: Campaign, data: Transitions, days: int, certificate: Certificate
+) -> DecisionTotals:
     """Return the totals of the first `days` days; days, segments and other budgets are added to them.
 
     Args:
@@ -127,7 +129,7 @@ def totals_of(per_user: PerUser, campaign: Campaign, data: Transitions, days: in
     assert spent is not None
     others = {b.name: found for b in campaign.budgets if (found := per_user.change(b.name, days, users)) is not None}
     least, most = (None if x is None else users * x for x in (certificate.gain_bound, certificate.gain_most))
-    return Totals(
+    return DecisionTotals(
         users=users,
         log_users=log_users,
         days=days,
@@ -144,7 +146,7 @@ def totals_of(per_user: PerUser, campaign: Campaign, data: Transitions, days: in
 
 
 def by_day(
-    measure: Measure, old: PolicyEstimates, new: PolicyEstimates, campaign: Campaign, totals: Totals
+    measure: Measure, old: PolicyEstimates, new: PolicyEstimates, campaign: Campaign, totals: DecisionTotals
 ) -> tuple[DayTotal, ...]:
     """Return what each day brings and costs all users, by the fitted evaluation, up to the first that is withheld."""
     found: list[DayTotal] = []
@@ -163,7 +165,7 @@ def by_day(
     return tuple(found)
 
 
-def _of_day(measure: Measure, name: str, found: tuple[float, float, float], totals: Totals) -> Total:
+def _of_day(measure: Measure, name: str, found: tuple[float, float, float], totals: DecisionTotals) -> Total:
     value, low, high = (float(x) for x in found)
     if not np.isfinite(low):
         return Total(value=totals.users * value)
@@ -185,7 +187,7 @@ def _day_errors(measure: Measure, policy: EvaluatedPolicy, names: Sequence[str],
 
 
 def segment_totals(
-    rows: Sequence[SegmentEstimate], shares: Sequence[ActionShare], campaign: Campaign, totals: Totals
+    rows: Sequence[SegmentEstimate], shares: Sequence[ActionShare], campaign: Campaign, totals: DecisionTotals
 ) -> tuple[SegmentTotals, ...]:
     """Return who gets more and who gets less: totals by segment, which add up to those of all.
 
@@ -220,7 +222,7 @@ def _mean_given(shares: Sequence[ActionShare]) -> float | None:
 
 
 def other_budgets(
-    stored: StoredFrontier, measure: Measure, campaign: Campaign, about: About, totals: Totals, report: Progress
+    stored: StoredFrontier, measure: Measure, campaign: Campaign, about: About, totals: DecisionTotals, report: Progress
 ) -> tuple[BudgetTotals, ...]:
     """Return what other limits of the money budget bring, as far as the curve reaches.
 
@@ -248,7 +250,7 @@ def other_budgets(
     return tuple(found)
 
 
-def _limits(stored: StoredFrontier, campaign: Campaign, totals: Totals) -> list[float]:
+def _limits(stored: StoredFrontier, campaign: Campaign, totals: DecisionTotals) -> list[float]:
     """Return other limits of the money budget, ascending: what is spent now, and some around the campaign's."""
     limit, now = campaign.budgets[campaign.money].limit, totals.money.now
     spent = [limit * now.value / totals.money.new.value] if now is not None and totals.money.new.value > 0 else []

@@ -95,7 +95,7 @@ class BudgetTotals:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Totals:
+class DecisionTotals:
     """The figures of a decision, for all users.
 
     Attributes:

@@ -15,17 +15,17 @@ from outlay.core.addresses import shown
 from outlay.core.assignment import Assignment
 from outlay.core.campaign import SUMMARIES, Campaign, HistorySection, Summary
 from outlay.core.errors import CampaignError, LogError
-from outlay.core.shown import Shown, counted
+from outlay.core.shown import Shown
 from outlay.core.transitions import EVERYONE
-from outlay.core.wording import number
+from outlay.core.wording import counted, number
 from outlay.estimators.balance import BalanceCheck
 from outlay.estimators.markov import MarkovCheck
 from outlay.evaluating.next_test import SettlingTest, plan_settling
 from outlay.jobs.memory import campaign_of, is_table
 from outlay.jobs.prepare import prepare
+from outlay.logs import event_rows
 from outlay.logs.drivers import assignment
 from outlay.logs.effects import Effect, contrast, effects
-from outlay.logs.event_rows import make_rows
 from outlay.logs.findings import LEVELS, Finding
 from outlay.logs.quality import Action, Facts, inspect
 from outlay.logs.randomisation import Overlap, Randomisation, overlap, randomisation
@@ -187,7 +187,7 @@ def rows_sql(campaign: str | Path) -> str:
         found, way_out = "has no [[events]]: its rows are those of log.source.", "Leave --sql out."
         raise CampaignError(found, file=known.path, way_out=way_out)
     with tempfile.TemporaryDirectory(prefix="outlay-") as folder:
-        return make_rows(known, Path(folder), Resources()).sql
+        return event_rows.rows_sql(known, Path(folder), Resources())
 
 
 def _check(campaign: Campaign, threads: int | None, memory: str | None) -> CheckReport:

@@ -20,7 +20,7 @@ from outlay.core.shown import Shown
 from outlay.core.transitions import EVERYONE
 from outlay.core.wording import days as days_in_words
 from outlay.core.wording import number
-from outlay.estimators.long_run import advantages
+from outlay.estimators.long_run import advantages, is_told
 from outlay.evaluating.log_size import SHARES, LogSize, PastActivity, log_sizes, past_activity
 from outlay.jobs.memory import campaign_of
 from outlay.jobs.prepare import prepare
@@ -120,14 +120,11 @@ def _past(campaign: Campaign, folder: Path, threads: int | None) -> PastActivity
     campaign = data.campaign
     measure = Measure(data, EVERYONE, None, most_users=MOST_USERS)
     panel = measure.panel
-    advantage, value = advantages(panel)
-    known = (panel.following >= 0) | panel.terminal
-    if panel.discount == 0:  # nothing follows a row
-        advantage, known = panel.outcome[:, 0] - value, np.ones(len(panel), np.bool_)
+    advantage, _ = advantages(panel)
     choice = ~panel.forced
     found = past_activity(
         panel.outcome[choice, 0],
-        np.where(known, advantage, np.nan)[choice],
+        np.where(is_told(panel), advantage, np.nan)[choice],
         panel.action[choice],
         measure.propensity()[choice] if campaign.log.known_assignment else None,
         panel.user[choice],

@@ -49,7 +49,6 @@ class MadeRows:
 
     Attributes:
         file: Parquet with the rows.
-        sql: the query, as a person may run it beside the campaign file.
         rows: how many.
         users: of how many users.
         tables: how many tables they were made of.
@@ -60,7 +59,6 @@ class MadeRows:
     """
 
     file: Path
-    sql: str
     rows: int
     users: int
     tables: int
@@ -119,10 +117,7 @@ def make_rows(campaign: Campaign, folder: Path, resources: Resources) -> MadeRow
         CampaignError: if a key does not fit its table.
         LogError: if a table cannot be read, is empty, or has no place for a user.
     """
-    place = folder / "events"
-    place.mkdir()
-    tables = [_read(campaign, i, place, resources) for i in range(len(campaign.events))]
-    whole = _whole(campaign, tables)
+    place, tables, whole = _tables(campaign, folder, resources)
     with open_source(
         tables[0].file, place, resources=Resources(resources.threads, resources.memory, [t.file for t in tables])
     ) as source:
@@ -141,8 +136,25 @@ def make_rows(campaign: Campaign, folder: Path, resources: Resources) -> MadeRow
             where="events",
             way_out="Look at the times and users of the tables.",
         )
-    shown = _query(campaign, tables, [f"({table.sql})" for table in tables], whole=whole)
-    return MadeRows(file, shown, int(rows), int(users), len(tables), *counted)
+    return MadeRows(file, int(rows), int(users), len(tables), *counted)
+
+
+def rows_sql(campaign: Campaign, folder: Path, resources: Resources) -> str:
+    """The query that makes the rows, as a person may run it beside the campaign file; arguments as of `make_rows`.
+
+    Raises:
+        CampaignError, LogError: as `make_rows`, of the tables.
+    """
+    _, tables, whole = _tables(campaign, folder, resources)
+    return _query(campaign, tables, [f"({table.sql})" for table in tables], whole=whole)
+
+
+def _tables(campaign: Campaign, folder: Path, resources: Resources) -> tuple[Path, list[_Table], bool]:
+    """Where the tables are put, the tables, and whether their times are whole numbers."""
+    place = folder / "events"
+    place.mkdir()
+    tables = [_read(campaign, i, place, resources) for i in range(len(campaign.events))]
+    return place, tables, _whole(campaign, tables)
 
 
 def _read(campaign: Campaign, i: int, place: Path, resources: Resources) -> _Table:
@@ -389,14 +401,14 @@ def _placed(campaign: Campaign, tables: Sequence[_Table], i: int) -> str:
 
 def _counted(source: Source, campaign: Campaign, tables: Sequence[_Table]) -> tuple[int, int, int, int]:
     """Count decisions that share a unit with another; events before a first row; late ones, of those of decisions."""
-    relations = [f"read_parquet({literal(table.file)})" for table in tables]
-    parts, decided = _parts(campaign, tables, relations), _decisions(campaign)
-    [(crowded,)] = source.run(f"WITH {parts} SELECT (SELECT count(*) FROM e{decided}) - (SELECT count(*) FROM decided)")
+    parts = _parts(campaign, tables, [f"read_parquet({literal(table.file)})" for table in tables])
+    decided, summed = _decisions(campaign), [i for i in range(len(tables)) if _summed(campaign, i)]
+    asked = [f"FROM e{decided}", "FROM decided"]
+    asked += [text for i in summed for text in (f"FROM e{i}", f"FROM ({_placed(campaign, tables, i)})")]
+    counts = ", ".join(f"(SELECT count(*) {text})" for text in asked)
+    every, first, *others = map(int, source.run(f"WITH {parts} SELECT {counts}")[0])
     lost, events = {"when": 0, "decision": 0}, {"when": 0, "decision": 0}
-    for i, table in enumerate(tables):
-        if _summed(campaign, i):
-            placed_events = f"SELECT count(*) FROM ({_placed(campaign, tables, i)})"
-            [(every, placed)] = source.run(f"WITH {parts} SELECT (SELECT count(*) FROM e{i}), ({placed_events})")
-            lost[table.spec.credited] += int(every) - int(placed)
-            events[table.spec.credited] += int(every)
-    return int(crowded), lost["when"], lost["decision"], events["decision"]
+    for i, count, placed in zip(summed, others[::2], others[1::2], strict=True):
+        lost[tables[i].spec.credited] += count - placed
+        events[tables[i].spec.credited] += count
+    return every - first, lost["when"], lost["decision"], events["decision"]

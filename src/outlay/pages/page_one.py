@@ -16,7 +16,7 @@ from outlay.core.wording import NONE, change, days, exact, four, number, percent
 from outlay.estimators.certificate import BudgetBound
 from outlay.evaluating.evaluation import Evaluation
 from outlay.evaluating.first_days import SAME
-from outlay.evaluating.totals import SegmentTotals, Total, TotalChange, Totals
+from outlay.evaluating.totals import DecisionTotals, SegmentTotals, Total, TotalChange
 from outlay.evaluating.verdict import SAME_SPEND, VerdictKind
 from outlay.pages.lines import Line, Lines
 from outlay.pages.tables import Table, numbers, row, words
@@ -68,7 +68,7 @@ class PageOne:
         return self.evaluation.verdict.kind
 
     @property
-    def totals(self) -> Totals | None:
+    def totals(self) -> DecisionTotals | None:
         """The totals, where figures of the policy may be shown."""
         return None if self.kind is VerdictKind.REFUSED else self.evaluation.totals
 
@@ -105,7 +105,7 @@ class PageOne:
             case VerdictKind.OLD_RULED_OUT:
                 return f"Switch to {new}{self._broken}. {self._expect('Expect')}"
             case VerdictKind.CONSTANT:
-                return f"Give everyone the same, whoever they are: {self._fixed}. It may do as well as {new}."
+                return f"Give the same to users of every kind: {self._fixed}. It may do as well as {new}."
             case VerdictKind.TEST:
                 return f"Test {new} on some users first. {self._expect('The estimate is')}"
             case VerdictKind.PROMISING:
@@ -274,11 +274,12 @@ class PageOne:
     @property
     def doubts(self) -> list[str]:
         """What was checked, and what no log can show, in sentences."""
-        checks = self.evaluation.diagnostics.checks
-        passed = sum(found.ok is True for found in checks.values())
-        which = "." if passed == len(checks) else "; the evidence says which did not."
+        checks = self.evaluation.diagnostics
+        others = {"did not": checks.answered(False), "could not be made": checks.answered(None)}
+        which = " and which ".join(what for what, names in others.items() if names)
         return [
-            f"{passed} of {len(checks)} checks passed{which}",
+            f"{len(checks.answered(True))} of {len(checks.checks)} checks passed"
+            f"{f'; the evidence says which {which}' if which else ''}.",
             "No log can show whether people change their habits, whether users influence one another, or whether "
             "something outside the log drove who was given what.",
         ]
@@ -367,7 +368,7 @@ class PageOne:
         what = f"{unit} of {self._budget(budget)}" if unit else self._budget(budget)
         return f"Today it is {number(value)} {what} {self._per(budget)}; your limit is {side} {plain(budget.limit)}."
 
-    def _span(self, found: Totals) -> str:
+    def _span(self, found: DecisionTotals) -> str:
         known = {1: "on the first day", 7: "a week"}
         return "" if self.campaign.log.once else known.get(found.days, f"in {days(found.days)}")
 
@@ -387,7 +388,7 @@ class PageOne:
             begin = "Expect" if begin == "Expect" else f"{begin.removesuffix(' is').removesuffix(' would bring')}:"
         return f"{begin} {said}{self._for_money(found)}."
 
-    def _for_money(self, found: Totals) -> str:
+    def _for_money(self, found: DecisionTotals) -> str:
         share, more = found.money.share, found.money.more
         if share is None or more is None:
             return ""
@@ -397,7 +398,7 @@ class PageOne:
         side = "less" if share < 0 else "more"
         return f" for {self._amount(abs(more.value), found.money)} {side}{what} ({self._share(share)})"
 
-    def _bound(self, found: Totals, kept: str) -> str:
+    def _bound(self, found: DecisionTotals, kept: str) -> str:
         """How sure the total itself is."""
         least, most = found.at_least, found.at_most
 
