@@ -105,7 +105,9 @@ class PageOne:
             case VerdictKind.OLD_RULED_OUT:
                 return f"Switch to {new}{self._broken}. {self._expect('Expect')}"
             case VerdictKind.CONSTANT:
-                return f"Give the same to users of every kind: {self._fixed}. It may do as well as {new}."
+                return (
+                    f"Give everyone the same, without looking at who it is: {self._fixed}. It may do as well as {new}."
+                )
             case VerdictKind.TEST:
                 return f"Test {new} on some users first. {self._expect('The estimate is')}"
             case VerdictKind.PROMISING:
