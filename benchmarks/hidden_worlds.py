@@ -311,6 +311,11 @@ def served(bundle: Bundle) -> Policy:
     return act
 
 
+def behind_cap(bundle: Bundle) -> Bundle:
+    """The same bundle with the mixture that it serves where a cap holds the money budget."""
+    return replace(bundle, members=bundle.capped) if bundle.capped else bundle
+
+
 def drawn_members(bundle: Bundle, users: int) -> NDArray[np.int64]:
     """`[users]` the member that each user keeps."""
     names = (f"{i}:truth" for i in range(users))
