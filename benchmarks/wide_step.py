@@ -89,7 +89,7 @@ def dump(folder: Path, path: Path) -> None:
         layers=of.train.layers,
         actions=data.num_actions,
         heads=data.outcome.shape[1],
-        functions=len(of.shape.functions),
+        functions=of.shape.num_functions,
     )
 
 

@@ -127,9 +127,9 @@ def test_a_targeted_log_gives_the_same_effects() -> None:
 
 def test_weight_decay_is_a_prior_that_weighs_less_in_a_larger_log() -> None:
     small = training(log_of(random_cmdp(25)))
-    assert small.decay == MOST_DECAY
-    assert replace(small, learn_rows=np.zeros(DECAY_ROWS, np.int64)).decay == 1
-    assert replace(small, learn_rows=np.zeros(10 * DECAY_ROWS, np.int64)).decay == pytest.approx(0.1)
+    assert small.pace.decay == MOST_DECAY
+    assert replace(small, learn_rows=np.zeros(DECAY_ROWS, np.int64)).pace.decay == 1
+    assert replace(small, learn_rows=np.zeros(10 * DECAY_ROWS, np.int64)).pace.decay == pytest.approx(0.1)
 
 
 @pytest.mark.slow
@@ -249,16 +249,16 @@ def test_rows_without_a_choice_and_actions_that_were_not_allowed_teach_no_effect
 
 def test_the_plain_arrays_say_what_the_networks_say() -> None:
     rng = np.random.default_rng(0)
-    functions = tuple(map(tuple, rng.normal(size=(2, 3)).tolist()))
-    shape = EffectShape((4, 5), 3, 3, 2, (8, 6), 2, functions)
+    functions = rng.normal(size=(2, 3))
+    shape = EffectShape((4, 5), 3, 3, 2, (8, 6), 2, 2)
     pair = init_orthogonal(shape, 0, rng.normal(size=(2, 2)))
     codes = np.stack([rng.integers(4, size=7), rng.integers(5, size=7)], axis=1).astype(np.int32)
     numbers = rng.normal(size=(7, 3)).astype(np.float32)
     units = np.array([1.0, 0.2])
-    weight, bias = value_heads(pair, units)
+    weight, bias = value_heads(pair, functions, units)
     arrays = arrays_of(pair, (weight, bias), (weight[..., 0, :], bias[..., 0, :]))
     told = tell(pair, jnp.asarray(codes), jnp.asarray(numbers))
-    q = np.asarray(told.level)[:, :, None] + np.einsum("ebphd,dk,p->ebkph", told.slope, np.array(functions), units)
+    q = np.asarray(told.level)[:, :, None] + np.einsum("ebphd,dk,p->ebkph", told.slope, functions, units)
     said = forward(arrays, codes, numbers)
     np.testing.assert_allclose(said.q.reshape(7, 3, 2, 2), q.mean(axis=0), rtol=1e-4, atol=1e-5)
     assert said.outcome is not None
@@ -348,7 +348,7 @@ def test_an_action_that_was_hardly_ever_given_is_shrunk_the_more() -> None:
         num_states=1,
         num_actions=3,
     )
-    functions = np.array(training(data).shape.functions)
+    functions = training(data).functions
     assert np.abs(functions).max() <= 4
     share = np.bincount(action) / 1000
     np.testing.assert_allclose(functions @ share, 0, atol=1e-12)

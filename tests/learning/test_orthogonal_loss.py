@@ -25,7 +25,7 @@ def test_what_v_leaves_of_a_day_and_the_next_value_has_nothing_of_the_features(m
     data = draw(random_cmdp(3, states=5), 60, 5, seed=0, about=campaign(GAMMA), split=split)
     data = replace(data, terminal=rng.random(len(data)) < 0.1)
     learn, select = data.rows_of(LEARN), data.rows_of(SELECT)
-    shape = EffectShape(data.schema.sizes, data.number_columns.shape[1], 3, 2, (3,), 2, ((0.0, 1.0, 2.0),))
+    shape = EffectShape(data.schema.sizes, data.number_columns.shape[1], 3, 2, (3,), 2, 1)
     pair, spread = init_orthogonal(shape, 0, np.zeros((2, 2))), np.array([0.5, 2.0])
     monkeypatch.setattr(orthogonal_loss, "RIDGE_ROWS", 0.0)
     monkeypatch.setattr(batches, "CHUNK_VALUES", 7 * 2 * len(data.schema.sizes))

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from outlay.core.transitions import SELECT, Transitions
 from outlay.learning.orthogonal_loss import Loss, OrthogonalState, known_targets
-from outlay.nets.batches import Batch, chunks, gather
+from outlay.nets.batches import Batch, chunks, gather, padded
 from outlay.nets.orthogonal import TARGETS, tell
 
 TINY = 1e-12
@@ -65,29 +65,31 @@ class HeldOut:
         """
         rows = choice_rows(data, ROWS, seed)
         self.rows, self._data, self._parts = rows, data, chunks(data, rows, width)
-        self._shape = (TARGETS, len(loss.spread))
-
-        @eqx.filter_jit
-        def sums(learner: OrthogonalState, batch: Batch) -> tuple[Array, ...]:
-            # Neither half was taught by these users, so the means of one are as good as those of the other.
-            targets = loss.targets(learner, batch, jnp.zeros(len(batch.action), jnp.int32))
-            slope = tell(learner.averaged, batch.state.codes, batch.state.numbers).slope.mean(0)
-            effect = jnp.einsum("bphd,bd->bph", slope, targets.moved)
-            weight = batch.chosen[:, None, None] * known_targets(batch)
-            left = jnp.stack([targets.day - targets.usual[:, 0], targets.without_luck], axis=1) / loss.units[:, None]
-            target = jnp.stack([targets.day, targets.other], axis=1) / loss.units[:, None]
-            parts = (left * effect, effect**2, left**2, target, target**2, jnp.ones_like(target))
-            return tuple((weight * part).sum(0) for part in parts)
-
-        self._sums = sums
+        self._loss = loss
 
     def moments(self, learner: OrthogonalState) -> EffectMoments:
         """Sums for the averaged networks of a learner."""
-        batches = (gather(self._data, part, table=False, next_states=False) for part in self._parts)
-        parts = [self._sums(learner, jax.tree.map(jnp.asarray, batch)) for batch in batches]
-        sums = [sum((np.asarray(each[i], np.float64) for each in parts), np.zeros(self._shape)) for i in range(6)]
+        sums = np.zeros((6, TARGETS, len(self._loss.spread)))
+        for part, rows in padded(self._parts):
+            batch = jax.tree.map(jnp.asarray, gather(self._data, rows, table=False, next_states=False))
+            counts = jnp.asarray(np.arange(len(rows)) < len(part))
+            sums += np.asarray(_sums(self._loss, learner, batch, counts), np.float64)
         cross, effect, left, total, square, count = sums
         return EffectMoments(cross, effect, left, square - total**2 / np.maximum(count, 1))
+
+
+@eqx.filter_jit
+def _sums(loss: Loss, learner: OrthogonalState, batch: Batch, counts: Array) -> Array:
+    """`[6, TARGETS, H]` of the rows that count `[B]`; compiled once for all folds."""
+    # Neither half was taught by these users, so the means of one are as good as those of the other.
+    targets = loss.targets(learner, batch, jnp.zeros(len(batch.action), jnp.int32))
+    slope = tell(learner.averaged, batch.state.codes, batch.state.numbers).slope.mean(0)
+    effect = jnp.einsum("bphd,bd->bph", slope, targets.moved)
+    weight = (counts * batch.chosen)[:, None, None] * known_targets(batch)
+    left = jnp.stack([targets.day - targets.usual[:, 0], targets.without_luck], axis=1) / loss.units[:, None]
+    target = jnp.stack([targets.day, targets.other], axis=1) / loss.units[:, None]
+    parts = (left * effect, effect**2, left**2, target, target**2, jnp.ones_like(target))
+    return jnp.stack([(weight * part).sum(0) for part in parts])
 
 
 def choice_rows(data: Transitions, most: int, seed: int) -> NDArray[np.int64]:

@@ -41,9 +41,9 @@ Source: Robinson (1988); A-learning and blip functions, Murphy (2003), Robins (2
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
@@ -123,6 +123,23 @@ class OrthogonalProgress:
     seconds: float = 0.0
 
 
+class Pace(NamedTuple):
+    """What the optimiser is told, as arrays of one number: so a program of one fold is that of the next."""
+
+    rate: Array
+    decay: Array
+    keep: Array  # of the averaged weights, a step
+    steps: Array  # of the whole training
+
+
+class Carry(NamedTuple):
+    """What a block of steps is given, of which it changes the learner alone."""
+
+    learner: OrthogonalState
+    loss: Loss
+    pace: Pace
+
+
 class Orthogonal(TrainingInputs):
     """A training of networks ready to begin; `learning/in_steps.py` trains it."""
 
@@ -145,8 +162,13 @@ class Orthogonal(TrainingInputs):
             num_heads=len(self.coords.spread),
             layers=self.train.layers,
             embedding=self.train.embedding,
-            functions=_functions(self.data, self.train, self.learn_rows),
+            num_functions=len(self.functions),
         )
+
+    @cached_property
+    def functions(self) -> Vector:
+        """`[d, K]` the functions e of the action that effects are made of."""
+        return _functions(self.data, self.train, self.learn_rows)
 
     @property
     def units(self) -> Vector:
@@ -159,15 +181,15 @@ class Orthogonal(TrainingInputs):
         known = self.derived.known
         learned = np.ones((TARGETS, len(self.coords.spread)))
         learned[0, 1 : 1 + len(known)] = ~known
-        arrays = (self.coords.spread, np.asarray(self.shape.functions), self.units, learned)
-        return Loss(self.discount, *(jnp.asarray(part, jnp.float32) for part in arrays))
+        arrays = (self.coords.spread, self.functions, self.units, learned)
+        return Loss(*(jnp.asarray(part, jnp.float32) for part in arrays))
 
     def begin(self) -> OrthogonalProgress:
         """Initialise the networks so that they predict the logged means."""
         mean = outcomes(self.data, self.learn_rows).mean(axis=0) / self.coords.spread
         pair = init_orthogonal(self.shape, self.seed, np.stack([mean, self.discount * mean]))
         value = jnp.broadcast_to(jnp.asarray(mean, jnp.float32), (PAIR, len(self.data), len(mean)))
-        learner = OrthogonalState(pair, pair, value, self.optimiser.init(eqx.filter(pair, eqx.is_array)))
+        learner = OrthogonalState(pair, pair, value, _adam(self.pace).init(eqx.filter(pair, eqx.is_array)))
         return OrthogonalProgress(learner, Best(learner, 0, -np.inf))
 
     def blocks(self, progress: OrthogonalProgress, group: ProcessGroup = ALONE) -> Iterator[OrthogonalProgress]:
@@ -215,45 +237,56 @@ class Orthogonal(TrainingInputs):
         return fitted_values(self.data, pair, self.coords.spread, self.learn_rows, self.held_out.rows, self.seed)
 
     @property
-    def decay(self) -> float:
-        """Weight decay of a gradient step."""
-        return min(MOST_DECAY, DECAY_ROWS / len(self.learn_rows))
+    def pace(self) -> Pace:
+        """What the optimiser is told."""
+        decay = min(MOST_DECAY, DECAY_ROWS / len(self.learn_rows))
+        figures = (RATE * self.train.learning_rate, decay, self.train.target_decay, self.steps)
+        return Pace(*(jnp.asarray(each, jnp.float32) for each in figures))
 
-    @property
-    def optimiser(self) -> optax.GradientTransformation:
-        """Adam with decoupled weight decay, on a cosine."""
 
-        def weights(tree: Any) -> Any:
-            return jax.tree.map(lambda leaf: leaf.ndim == 3, tree)  # the pair, in, out: not biases
+def _adam(pace: Pace) -> optax.GradientTransformation:
+    """Adam with decoupled weight decay, on a cosine."""
 
-        return optax.chain(
-            optax.scale_by_adam(),
-            optax.add_decayed_weights(self.decay, weights),
-            optax.scale_by_learning_rate(
-                optax.cosine_decay_schedule(RATE * self.train.learning_rate, self.steps, FINAL_RATE)
-            ),
-        )
+    def weights(tree: Any) -> Any:
+        return jax.tree.map(lambda leaf: leaf.ndim == 3, tree)  # the pair, in, out: not biases
+
+    def rate(step: Array) -> Array:
+        falling = 0.5 * (1 + jnp.cos(jnp.pi * jnp.minimum(step, pace.steps) / pace.steps))
+        return pace.rate * ((1 - FINAL_RATE) * falling + FINAL_RATE)
+
+    return optax.chain(
+        optax.scale_by_adam(),
+        optax.add_decayed_weights(pace.decay, weights),
+        optax.scale_by_learning_rate(rate),
+    )
+
+
+@lru_cache(maxsize=4)
+def _compiled(half: int, every: int, group: ProcessGroup) -> Callable[[Carry, Any], tuple[Carry, tuple[Array, Any]]]:
+    """A block of gradient steps; all that differs from fold to fold is an argument, so it is compiled once for all."""
+    fold = jnp.repeat(jnp.arange(PAIR), half // group.size)
+
+    def step(carry: Carry, halves: tuple[Batch, Batch]) -> tuple[Carry, Array]:
+        learner, loss, pace = carry
+        batch = jax.tree.map(_joined, *halves)
+        targets = loss.targets(learner, batch, fold)
+        value, gradient = group.mean(eqx.filter_value_and_grad(loss)(learner.online, batch, targets, fold))
+        updates, state = _adam(pace).update(gradient, learner.optimiser, learner.online)
+        online = eqx.apply_updates(learner.online, updates)
+        keep = pace.keep
+        averaged = jax.tree.map(lambda old, new: keep * old + (1 - keep) * new, learner.averaged, online)
+        return Carry(OrthogonalState(online, averaged, learner.value, state), loss, pace), value
+
+    return compiled_block(step, lambda carry: (carry, None), every, group)
 
 
 def _blocks(training: Orthogonal, progress: OrthogonalProgress, group: ProcessGroup) -> Iterator[OrthogonalProgress]:
     """What `Orthogonal.blocks` does."""
-    data, optimiser, keep = training.data, training.optimiser, training.train.target_decay
+    data = training.data
     half = max(2, training.train.batch // PAIR)  # a batch of one row would look like arrays shared by all rows
     share = group.share(half)
-    fold = jnp.repeat(jnp.arange(PAIR), half // group.size)
-    loss = training.loss
-
-    def step(learner: OrthogonalState, halves: tuple[Batch, Batch]) -> tuple[OrthogonalState, Array]:
-        batch = jax.tree.map(_joined, *halves)
-        targets = loss.targets(learner, batch, fold)
-        value, gradient = group.mean(eqx.filter_value_and_grad(loss)(learner.online, batch, targets, fold))
-        updates, state = optimiser.update(gradient, learner.optimiser, learner.online)
-        online = eqx.apply_updates(learner.online, updates)
-        averaged = jax.tree.map(lambda old, new: keep * old + (1 - keep) * new, learner.averaged, online)
-        return OrthogonalState(online, averaged, learner.value, state), value
-
     size = steps_in_memory(data, PAIR * half, BLOCK)
-    block = compiled_block(step, lambda learner: (learner, None), size, group)
+    block = _compiled(half, size, group)
     resident = resident_states(data) if group.size == 1 else None  # a group places batches from the host
     streams = [
         blocks(
@@ -274,8 +307,9 @@ def _blocks(training: Orthogonal, progress: OrthogonalProgress, group: ProcessGr
         if progress.step in refits and training.discount > 0:
             value = training.values(progress.learner.averaged)
             progress.learner = progress.learner._replace(value=value)
-        learner, (losses, _) = block(group.everywhere(progress.learner), group.place(halves))
-        progress.learner = group.here(learner)
+        carry = Carry(progress.learner, training.loss, training.pace)
+        carry, (losses, _) = block(group.everywhere(carry), group.place(halves))
+        progress.learner = group.here(carry.learner)
         progress.losses.append(float(group.here(losses).mean()))
         progress.step += size
         if progress.step in looks:
@@ -291,7 +325,7 @@ def _joined(one: Array, other: Array) -> Array:
     return one if one.shape[0] == 1 and other.shape[0] == 1 else jnp.concatenate([one, other])
 
 
-def _functions(data: Transitions, train: Train, rows: NDArray[np.int64]) -> tuple[tuple[float, ...], ...]:
+def _functions(data: Transitions, train: Train, rows: NDArray[np.int64]) -> Vector:
     """Return the functions e `[d, K]`, standardised under the logged frequencies, so that decay shrinks all equally.
 
     Values that are large because an action is rare are bounded, so that its effect is shrunk more.
@@ -304,7 +338,7 @@ def _functions(data: Transitions, train: Train, rows: NDArray[np.int64]) -> tupl
     size = np.sqrt(centred**2 @ share)
     kept = centred[size > CONSTANT] / size[size > CONSTANT][:, None]
     kept /= np.maximum(1, np.abs(kept).max(axis=1, initial=0.0) / LARGEST)[:, None]
-    return tuple(map(tuple, (kept if len(kept) else np.zeros((1, data.num_actions))).tolist()))
+    return kept if len(kept) else np.zeros((1, data.num_actions))
 
 
 def in_steps(task: Task) -> Orthogonal:
@@ -350,7 +384,7 @@ def _resized(training: Orthogonal, learner: OrthogonalState) -> OrthogonalNetwor
     """
     pair = learner.averaged
     factor = np.clip(training.held_out.moments(learner).size, *RESIZE)
-    by_output = jnp.asarray(np.repeat(factor.ravel(), len(pair.shape.functions)), jnp.float32)
+    by_output = jnp.asarray(np.repeat(factor.ravel(), pair.shape.num_functions), jnp.float32)
     slope = Linear(pair.slope.weight * by_output, pair.slope.bias * by_output)
     resized: OrthogonalNetwork = eqx.tree_at(lambda net: net.slope, pair, slope)
     return resized
@@ -358,7 +392,7 @@ def _resized(training: Orthogonal, learner: OrthogonalState) -> OrthogonalNetwor
 
 def _raw_heads(training: Orthogonal, pair: OrthogonalNetwork) -> tuple[tuple[Vector, Vector], tuple[Vector, Vector]]:
     """Return weights and biases, in raw units, of Q `[..., K, 1, H]` and of the day's outcomes `[..., K, 1+m]`."""
-    weight, bias = value_heads(pair, training.units)
+    weight, bias = value_heads(pair, training.functions, training.units)
     derived, spread = training.derived, training.coords.spread
     count = len(derived.known)
 

@@ -14,7 +14,6 @@ Source: Bradtke and Barto (1996) for V.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import equinox as eqx
@@ -27,7 +26,7 @@ from numpy.typing import NDArray
 
 from outlay.core.transitions import Transitions
 from outlay.learning.outcomes import outcomes
-from outlay.nets.batches import Batch, chunks
+from outlay.nets.batches import Batch, chunks, padded
 from outlay.nets.network import PAIR
 from outlay.nets.orthogonal import EffectOutputs, OrthogonalNetwork, tell
 
@@ -92,10 +91,7 @@ def _told(network: OrthogonalNetwork, codes: Array, numbers: Array) -> Array:
 
 def _features(data: Transitions, network: OrthogonalNetwork, rows: Rows) -> Iterator[tuple[Rows, NDArray[np.float32]]]:
     """Parts of the rows, and the features `[B, width]` of each."""
-    size = 0
-    for part in chunks(data, rows, network.shape.embedding):
-        size = max(size, len(part))
-        whole = np.resize(part, size)  # parts of one size: a program is compiled for each
+    for part, whole in padded(chunks(data, rows, network.shape.embedding)):
         codes, numbers = data.codes(whole, data.code_type), data.numbers(whole)
         yield part, np.asarray(_told(network, jnp.asarray(codes), jnp.asarray(numbers)))[: len(part)]
 
@@ -155,19 +151,16 @@ class Targets(NamedTuple):
     modelled: Array  # [B, H] effect on y₁ by the model g, plus a share of its residual
 
 
-@dataclass(frozen=True)
-class Loss:
-    """The loss of a step.
+class Loss(eqx.Module):
+    """The loss of a step; its arrays are arguments of what is compiled.
 
     Attributes:
-        discount: γ.
         spread: `[H]` units of the heads.
         functions: `[d, K]` e.
         units: `[TARGETS]` units of the effects, relative to those of the levels.
         learned: `[TARGETS, H]` 0 where the effect is derived from another.
     """
 
-    discount: float
     spread: Array
     functions: Array
     units: Array

@@ -12,7 +12,7 @@ near as a copy of it would be.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
@@ -198,6 +198,15 @@ def chunks(data: Transitions, rows: NDArray[np.int64], width: int) -> list[NDArr
     """
     size = min(CHUNK_ROWS, max(1, CHUNK_VALUES // (width * max(1, len(data.schema.categorical)))))
     return [rows[first : first + size] for first in range(0, len(rows), size)]
+
+
+def padded(parts: Sequence[NDArray[np.int64]]) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64]]]:
+    """Each of the parts, of which the first is the largest, and it with rows repeated up to one power of two.
+
+    So that one program is compiled for all of them, and for those of another fold.
+    """
+    for part in parts:
+        yield part, np.resize(part, 1 << (len(parts[0]) - 1).bit_length())
 
 
 def _row_blocks(rows: NDArray[np.int64], order: Order) -> Iterator[NDArray[np.int64]]:

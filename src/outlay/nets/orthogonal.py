@@ -42,7 +42,7 @@ class EffectShape(NamedTuple):
     num_heads: int  # H: reward, costs, decisions where measured
     layers: tuple[int, ...]
     embedding: int
-    functions: tuple[tuple[float, ...], ...]  # e, d rows of K
+    num_functions: int  # d
 
 
 class Trunk(eqx.Module):
@@ -98,9 +98,9 @@ class OrthogonalNetwork(eqx.Module):
             mean=self.mean(h).reshape(count, *heads),
             logits=self.logits(h),
             idle=self.idle(h),
-            direct=self.direct(g).reshape(count, heads[1], len(self.shape.functions)),
+            direct=self.direct(g).reshape(count, heads[1], self.shape.num_functions),
             carried=self.carried(h).reshape(count, self.shape.num_actions, heads[1], heads[1]),
-            slope=self.slope(g).reshape(count, *heads, len(self.shape.functions)),
+            slope=self.slope(g).reshape(count, *heads, self.shape.num_functions),
             level=self.level(both).reshape(count, *heads),
         )
 
@@ -156,9 +156,9 @@ def init_orthogonal(shape: EffectShape, seed: int, level: NDArray[np.float64]) -
         mean=linear(widths[-1], values, 0.1, level),
         logits=linear(widths[-1], shape.num_actions, 0.1),
         idle=linear(widths[-1], shape.num_heads, 0.1, level[1]),
-        direct=linear(widths[-1], shape.num_heads * len(shape.functions), 0.01),
+        direct=linear(widths[-1], shape.num_heads * shape.num_functions, 0.01),
         carried=linear(widths[-1], shape.num_actions * shape.num_heads**2, 0.01),
-        slope=linear(widths[-1], values * len(shape.functions), 0.01),
+        slope=linear(widths[-1], values * shape.num_functions, 0.01),
         level=linear(2 * widths[-1], values, 0.01, level),
         shape=shape,
     )
@@ -178,18 +178,20 @@ def tell(pair: OrthogonalNetwork, codes: Array, numbers: Array, order: Array | N
     return eqx.filter_vmap(lambda net, codes, order: net(codes, numbers, order))(pair, twice(codes), order)  # type: ignore[no-any-return]
 
 
-def value_heads(pair: OrthogonalNetwork, units: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def value_heads(
+    pair: OrthogonalNetwork, functions: NDArray[np.float64], units: NDArray[np.float64]
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Q of both targets as one linear layer on both trunks.
 
     Args:
         pair: from `init_orthogonal`.
+        functions: `[d, K]` e.
         units: `[TARGETS]` what the effects of a target are multiplied by to be in the unit of its level.
 
     Returns:
         weights `[2, 2·width, K, TARGETS, H]` and biases `[2, K, TARGETS, H]`, in units of each head's spread.
     """
     shape = pair.shape
-    functions = np.asarray(shape.functions)
 
     def split(part: Array, *inner: int) -> NDArray[np.float64]:
         return np.asarray(part, np.float64).reshape(*part.shape[:-1], TARGETS, shape.num_heads, *inner)
