@@ -68,7 +68,7 @@ from outlay.learning.learner import BestResponses, Task, TrainingInputs
 from outlay.learning.multipliers import LOOK_ROWS, Answers, answered
 from outlay.learning.orthogonal_loss import Loss, OrthogonalState, fitted_values, halves_of
 from outlay.learning.outcomes import outcomes
-from outlay.nets.batches import Batch, Order, blocks, gather, resident_states, steps_in_memory
+from outlay.nets.batches import Batch, Order, blocks, padded, resident_states, steps_in_memory
 from outlay.nets.loop import ALONE, ProcessGroup, compiled_block
 from outlay.nets.network import PAIR, Linear
 from outlay.nets.orthogonal import (
@@ -408,23 +408,26 @@ def _raw_heads(training: Orthogonal, pair: OrthogonalNetwork) -> tuple[tuple[Vec
     return (head_weight, head_bias), (day_weight, day_bias)
 
 
+@eqx.filter_jit
+def _hidden(pair: OrthogonalNetwork, codes: Array, numbers: Array) -> Array:
+    """`[2, B, 2·width]` the last hidden layers; compiled once for all folds."""
+
+    def of(net: OrthogonalNetwork) -> Array:
+        return jnp.concatenate(net.hidden(codes, numbers), axis=1)
+
+    both: Array = eqx.filter_vmap(of)(pair)
+    return both
+
+
 def _values(
     training: Orthogonal, pair: OrthogonalNetwork, heads: tuple[Vector, Vector]
 ) -> tuple[Vector, NDArray[np.bool_]]:
     """Return Q `[N, K, H]`, in raw units, of select users' rows with a choice, and the allowed actions `[N, K]`."""
     data = training.data
     rows = choice_rows(data, LOOK_ROWS, training.seed)
-    batch = gather(data, rows, table=False)
-
-    @eqx.filter_jit
-    def hidden(pair: OrthogonalNetwork) -> Array:
-        def of(net: OrthogonalNetwork) -> Array:
-            return jnp.concatenate(net.hidden(batch.state.codes, batch.state.numbers), axis=1)
-
-        both: Array = eqx.filter_vmap(of)(pair)
-        return both
-
+    ((_, whole),) = padded([rows])
+    codes, numbers = jnp.asarray(data.codes(whole, data.code_type)), jnp.asarray(data.numbers(whole))
     weight, bias = heads
-    features = np.asarray(hidden(pair), np.float64)
+    features = np.asarray(_hidden(pair, codes, numbers), np.float64)[:, : len(rows)]
     q = np.einsum("enw,ewkh->nkh", features, weight[..., 0, :]) / PAIR + bias[..., 0, :].mean(axis=0)
     return q, data.allowed(rows)
