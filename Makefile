@@ -3,6 +3,7 @@
 # make test-all   all tests, long studies, Ray and PostgreSQL among them (a quarter of an hour)
 # make check   format, lint, strict types, import arrows
 # make docs    the pages of docs/ as a site, into site/; a warning is an error (half a minute)
+# make notebooks   run the notebooks of docs/notebooks and keep what they print (a minute)
 # make bench   the benchmarks (minutes to an hour; peers are installed into an environment of their own)
 # make bench-frontier   one training for every budget against the exact optimum (half an hour)
 # make bench-evaluation   coverage, certificate, ranking, and d3rlpy's evaluation beside ours (an hour and a half)
@@ -11,12 +12,14 @@
 # make bench-ledger   kill -9 under load, and records a second, on SQLite and PostgreSQL (half an hour)
 # make bench-serve    HTTP beside a bare route, pacing over four weeks, kill -9 of real servers (an hour)
 # make bench-experiment   looks, arm budgets and the speed of an analysis (half an hour)
-# make pictures        pictures of the demo's pages into docs/images: wide, on a phone, dark, printed (needs chromium)
+# make pictures        pictures of all pages in runs/ into docs/images: wide, on a phone, dark, printed (needs chromium)
 # make experiment      an A/B test from the plan to the verdict, behind a real server (minutes)
-# make paper-ab        the paper's own A/B test: the frontier against DIN with the linear program (a quarter of an hour)
+# make paper        every table and figure of the paper, its figures beside ours, into docs/paper.md (an hour)
+# make paper-ab     its A/B test alone: BCQ with AIM-greedy against DIN with the linear program (a quarter of an hour)
 # make bench-init     how often outlay init guesses the roles of columns right, over drawn logs and shapes (a quarter of an hour)
 # make bench-input    2,000 mutated campaign files and logs: a result or one error, never a traceback (half an hour)
 # make bench-public NEORL=PATH STARBUCKS=PATH COBS=PATH   on ground that others made (hours); without its path one is left out
+# make public-logs   fifteen logs and more that others published: fetched, and from init to the verdict (an hour and a half)
 # make bench-log-size   plan-log beside what evaluate then says of the log (seven minutes)
 # make bench-game   the exact game on random models (minutes): tables and figures of docs/game.md
 
@@ -26,7 +29,7 @@ STAMP := .venv/.outlay
 STAMP_ALL := .venv/.outlay-all
 STAMP_DOCS := .venv/.outlay-docs
 
-.PHONY: setup setup-all demo test test-all check format docs bench bench-claims bench-trust bench-evaluation bench-frontier bench-game bench-ledger bench-log-size bench-serve bench-experiment bench-init bench-input bench-public experiment paper-ab pictures clean
+.PHONY: setup setup-all demo test test-all check format docs notebooks bench bench-claims bench-trust bench-evaluation bench-frontier bench-game bench-ledger bench-log-size bench-serve bench-experiment bench-init bench-input bench-public public-logs experiment paper paper-ab pictures clean
 
 # What the demo and the tests need; the other targets add Ray, PostgreSQL, the type checker and the peers of some tests.
 setup: $(STAMP)
@@ -50,11 +53,14 @@ $(STAMP_DOCS): $(STAMP)
 docs: $(STAMP_DOCS)
 	$(BIN)/mkdocs build --strict
 
+notebooks: $(STAMP_DOCS)
+	$(BIN)/python examples/notebooks.py
+
 demo: setup
 	$(BIN)/python examples/demo.py
 
 pictures: setup
-	$(BIN)/python examples/screenshots.py runs/demo docs/images
+	$(BIN)/python examples/screenshots.py runs docs/images
 
 PYTEST := $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder  # else files of a few long tests come last
 
@@ -111,8 +117,15 @@ bench-experiment: setup
 	$(BIN)/python benchmarks/experiment_dependence.py
 	$(BIN)/python benchmarks/experiment_looks.py
 
+public-logs: setup
+	$(BIN)/python examples/public_logs.py get
+	$(BIN)/python examples/public_logs.py run
+
 experiment: setup
 	$(BIN)/python examples/experiment.py
+
+paper: setup
+	$(BIN)/python benchmarks/paper.py
 
 paper-ab: setup
 	$(BIN)/python examples/paper_ab.py

@@ -1,4 +1,5 @@
-"""Pages of the site that are made from the code: the commands' help, and the keys of the campaign file.
+"""Pages of the site that are made from something else: the commands' help and the keys of the campaign file from the
+code, and a page of each notebook.
 
 MkDocs calls the two functions at the end (`hooks` in mkdocs.yml).
 """
@@ -7,10 +8,12 @@ from __future__ import annotations
 
 import ast
 import inspect
+import json
 import re
 import tokenize
 from collections.abc import Iterator
 from io import StringIO
+from pathlib import Path
 from typing import Any
 
 import typer
@@ -82,6 +85,22 @@ def keys_page() -> str:
     return "\n\n".join(parts) + "\n"
 
 
+def notebook_page(path: Path) -> str:
+    """A notebook as it was executed last: its text, its code, and what the code printed."""
+    parts = []
+    for cell in json.loads(path.read_text(encoding="utf-8"))["cells"]:
+        source = "".join(cell["source"])
+        parts.append(source if cell["cell_type"] == "markdown" else f"```python\n{source}\n```")
+        for output in cell.get("outputs", ()):
+            data = output.get("data", {"text/plain": output.get("text", "")})
+            if "text/html" in data:
+                parts.append(f'<div class="output" style="overflow-x: auto">{"".join(data["text/html"])}</div>')
+            else:
+                parts.append(f"```text\n{''.join(data['text/plain']).rstrip()}\n```")
+    parts.append(f"*This page is a notebook that was run: [{path.name}]({path.name}).*")
+    return "\n\n".join(parts) + "\n"
+
+
 def _helps(command: Any, words: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], str]]:
     """Every command's words and help, depth first."""
     context = command.make_context(" ".join(words), [], resilient_parsing=True, terminal_width=WIDTH)
@@ -146,6 +165,8 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Add the generated pages."""
     for name, text in (("commands", commands_page()), ("campaign-keys", keys_page())):
         files.append(File.generated(config, f"reference/{name}.md", content=text))
+    for path in sorted(Path(config.docs_dir).glob("notebooks/*.ipynb")):
+        files.append(File.generated(config, f"notebooks/{path.stem}.md", content=notebook_page(path)))
     return files
 
 

@@ -16,12 +16,13 @@ from pathlib import Path
 
 COMMANDS = """
 outlay simulate thirty-day --out runs/demo-campaign --users 100000
-outlay check runs/demo-campaign/campaign.toml
+outlay check runs/demo-campaign/campaign.toml --report runs/demo-campaign/log.html
 outlay prepare runs/demo-campaign/campaign.toml --out runs/demo-data
 outlay train runs/demo-data --out runs/demo
 outlay evaluate runs/demo
 outlay frontier runs/demo
 outlay report runs/demo
+outlay index runs
 """
 
 

@@ -1,8 +1,9 @@
-"""Pictures of the pages of a run, as a browser shows them: wide, on a phone, dark, and printed.
+"""Pictures of the pages in a folder and those below, as a browser shows them: wide, on a phone, dark, and printed.
 
-    python examples/screenshots.py runs/demo docs/images      # needs chromium, chromium-browser or google-chrome
+    python examples/screenshots.py runs docs/images      # needs chromium, chromium-browser or google-chrome
 
-Writes NAME-1280.png, NAME-400.png, NAME-dark.png and NAME.pdf for each page of the run.
+Writes NAME-1280.png, NAME-400.png, NAME-dark.png and NAME.pdf for each page: of runs, of tests, of comparisons, of logs
+and of the index. Of two pages of one name, the later one has its folder's name in front.
 """
 
 from __future__ import annotations
@@ -28,8 +29,11 @@ def main(run: Path, out: Path) -> None:
     if not BROWSER:
         sys.exit("No browser found. Install chromium.")
     out.mkdir(parents=True, exist_ok=True)
-    for page in sorted(run.glob("*.html")):
-        text, name = page.read_text(encoding="utf-8"), page.stem
+    taken: set[str] = set()
+    for page in sorted(run.rglob("*.html")):
+        text = page.read_text(encoding="utf-8")
+        name = page.stem if page.stem not in taken else f"{page.parent.name}-{page.stem}"
+        taken.add(name)
         for look, width, height in (("1280", 1280, 1250), ("400", 400, 1900), ("dark", 1280, 1250)):
             shown = text.replace(DARK, "@media screen") if look == "dark" else text
             # A window of a browser without a screen is at least 500 pixels wide; a frame in it is not.
@@ -51,7 +55,5 @@ def browse(text: str, *options: str) -> None:
 
 if __name__ == "__main__":
     if len(sys.argv) != 3:
-        sys.exit(
-            "Give a RUN folder and a folder for the pictures: python examples/screenshots.py runs/demo docs/images"
-        )
+        sys.exit("Give a folder with pages and one for the pictures: python examples/screenshots.py runs docs/images")
     main(Path(sys.argv[1]), Path(sys.argv[2]))

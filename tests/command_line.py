@@ -19,6 +19,11 @@ class Result(NamedTuple):
     err: str
 
 
+def too_wide(printed: str) -> list[str]:
+    """Lines of tables that a screen of 80 columns would break; commands to copy are no tables."""
+    return [line for line in printed.splitlines() if len(line) > 80 and line[:2] == "  " and "  outlay " not in line]
+
+
 def outlay(*arguments: object) -> Result:
     out, err = io.StringIO(), io.StringIO()
     argv = ["outlay", *map(str, arguments)]
@@ -28,4 +33,6 @@ def outlay(*arguments: object) -> Result:
         except SystemExit as ended:
             code = ended.code
     assert isinstance(code, int)
+    if not {"-v", "--verbose", "--json"} & set(argv):
+        assert not too_wide(out.getvalue()), "a table is wider than a screen"
     return Result(code, out.getvalue(), err.getvalue())

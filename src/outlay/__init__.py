@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from outlay.jobs.compare import compare
     from outlay.jobs.evaluate import evaluate
     from outlay.jobs.frontier import frontier
+    from outlay.jobs.index import index
     from outlay.jobs.init import init
     from outlay.jobs.plan_experiment import plan_experiment
     from outlay.jobs.plan_log import plan_log
@@ -58,6 +59,7 @@ _HOMES = {
     "compare": "outlay.jobs.compare",
     "evaluate": "outlay.jobs.evaluate",
     "frontier": "outlay.jobs.frontier",
+    "index": "outlay.jobs.index",
     "init": "outlay.jobs.init",
     "load_bundle": "outlay.bundles.read",
     "plan_experiment": "outlay.jobs.plan_experiment",
@@ -83,6 +85,7 @@ __all__ = [
     "compare",
     "evaluate",
     "frontier",
+    "index",
     "init",
     "load_bundle",
     "plan_experiment",

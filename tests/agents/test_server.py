@@ -14,7 +14,7 @@ from outlay.evaluating.verdict import VerdictKind
 
 mcp = pytest.importorskip("mcp")
 
-TOOLS = {"init", "check", "plan_log", "train", "evaluate", "frontier", "report", "score", "simulate"}
+TOOLS = {"init", "edit", "check", "plan_log", "train", "evaluate", "frontier", "report", "score", "simulate"}
 
 
 class Agent:
@@ -58,11 +58,26 @@ def test_the_tools_are_the_verbs_and_say_what_they_take() -> None:
     for tool in tools:
         assert tool.description
         assert "context" not in tool.input_schema["properties"]
+        assert "context:" not in tool.description
 
 
 def test_the_skill_names_every_verdict() -> None:
     named = {kind.value for kind in VerdictKind if f"`{kind.value}`" in skill()}
     assert named == {kind.value for kind in VerdictKind}
+
+
+def test_a_campaign_file_can_be_changed_and_not_be_spoilt(agent: Agent) -> None:
+    agent.call("simulate", campaign="habit", out="edited", users=100)
+    path = agent.folder / "edited" / "campaign.toml"
+    before = path.read_text(encoding="utf-8")
+    after = before.replace("at_most = 2.2", "at_most = 1.5")
+    changed = agent.call("edit", campaign="edited/campaign.toml", text=after)["changed"]
+    assert [line[0] for line in changed] == ["-", "+"]
+    assert path.read_text(encoding="utf-8") == after
+    assert "at_mots" in agent.call("edit", campaign="edited/campaign.toml", text=after.replace("at_most", "at_mots"))
+    assert path.read_text(encoding="utf-8") == after
+    assert "none.toml" in agent.call("edit", campaign="none.toml", text=after)
+    assert not (agent.folder / "none.toml").exists()
 
 
 def test_an_agent_gets_from_a_log_to_a_verdict(agent: Agent) -> None:

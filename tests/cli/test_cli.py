@@ -42,6 +42,7 @@ COMMANDS = (
     "evaluate",
     "frontier",
     "report",
+    "index",
     "compare",
     "score",
     "allocate",

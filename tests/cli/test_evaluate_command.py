@@ -96,14 +96,14 @@ def test_every_estimator_is_a_column_that_is_explained(printed: list[str]) -> No
         assert len(line(printed, f"{name}: ").split()) > 3
     targets = [row.strip().split("   ")[0] for row in printed[at + 2 : at + 10]]
     assert targets == [
-        "active per decision, discounted mean",
-        "coupon_cost, yuan per decision",
-        "active, total of 1 day",
-        "coupon_cost, total of 1 day",
-        "active, total of 3 days",
-        "coupon_cost, total of 3 days",
-        "active, total of 7 days",
-        "coupon_cost, total of 7 days",
+        "active days per decision, discounted mean",
+        "coupon money, yuan per decision",
+        "active days, total of 1 day",
+        "coupon money, total of 1 day",
+        "active days, total of 3 days",
+        "coupon money, total of 3 days",
+        "active days, total of 7 days",
+        "coupon money, total of 7 days",
     ]
     # 1 of 11 paths goes a rule's way on each day: nothing is left of 7 days, and the reason is printed.
     assert printed[at + 8].count("–") >= 3
@@ -116,7 +116,7 @@ def test_every_estimator_is_a_column_that_is_explained(printed: list[str]) -> No
 def test_segments_and_differences_have_their_tables(printed: list[str]) -> None:
     at = printed.index("By segment of a user's first row, by fqe")
     assert printed[at + 1].split() == ["segment", "users", "old", "policy", "generous.parquet", "change"]
-    assert printed[at + 2].strip() == "active, total of 7 days"
+    assert printed[at + 2].strip() == "active days, total of 7 days"
     users = [int(row.split()[1]) for row in printed[at + 3 : at + 5]]
     at = printed.index("generous.parquet less thrifty.parquet, paired by user")
     assert printed[at + 1].split()[:2] == ["quantity", "fqe"]
@@ -137,7 +137,7 @@ def test_what_it_rests_on_comes_last_and_then_what_to_do(printed: list[str], jud
         *("1", "3", "7"),
         "Certificate",
         "budget",
-        "coupon_cost",
+        "coupon",
         "Looks",
         "Grade:",
     ]

@@ -180,12 +180,12 @@ def test_the_tables_end_with_the_verdict(folder: Path) -> None:
     for title in ("new against old: at a single look, 95% intervals", "sample ratio", "by week, at a single look"):
         assert title in lines
     at = lines.index("planned decisions, with intervals that hold over all of them")
-    assert lines[at + 1].split("   ")[-1].strip() == "bound"
-    assert lines[at + 3].split()[:4] == ["after", "day", "7", "better"]
+    table = " ".join(" ".join(lines[at : at + 9]).split())
+    assert not missing(table, "bound", "after day 7", "better")
     at = lines.index("any day, with intervals that hold on all days at once")
-    assert lines[at + 2].split()[0] == "active"
-    assert lines[at + 2].split("   ")[-2].strip() == "higher"
-    assert "variance explained" in found.out
+    (active,) = [line for line in lines[at : at + 6] if line.split()[:1] == ["active"]]
+    assert "higher" in active
+    assert not missing(found.out, "variance", "explained")
     assert not missing(found.out.splitlines()[-1], "day 14 of 14", "Take “new”", "active")
     assert "note: " in found.err
 
@@ -220,8 +220,8 @@ def test_segments_are_shown(folder: Path) -> None:
     )
     lines = found.out.splitlines()
     (at,) = (at for at, line in enumerate(lines) if line.startswith("by segment"))
-    below = [line.split()[0] for line in lines[at + 1 : at + 6] if line.strip()]
-    assert [name for name in below if name in ("a", "b")] == ["a", "b"]
+    below = [line.split()[0] for line in lines[at + 1 : at + 12] if line.strip()]
+    assert [name for name in below if name in ("a", "b")][:2] == ["a", "b"]
 
 
 def test_an_analysis_of_a_file_changed_by_hand_is_refused(folder: Path, tmp_path: Path) -> None:

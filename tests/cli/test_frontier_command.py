@@ -49,7 +49,7 @@ def test_the_table_has_the_curve_and_every_requested_budget(a_run: Path) -> None
     assert asked == ["1.50", "1.90"]
     assert sum("one more yuan per decision" in line for line in lines) == 2
     assert "The log's policy: 0.7" in found.out
-    assert "the less policies spend" in found.out
+    assert "spends less, as it must" in found.out
 
 
 def test_json_is_one_document_and_quiet_says_nothing(a_run: Path) -> None:
@@ -74,6 +74,13 @@ def test_a_question_leaves_the_page_of_the_run_as_it_is_and_says_so(a_run: Path)
         assert "written" not in found.out
     assert f"outlay frontier {a_run} writes" in outlay("frontier", a_run, "--budget", 1.2).out.splitlines()[-1]
     assert [(a_run / name).read_bytes() for name in ("frontier.html", "frontier.json")] == before
+
+
+def test_the_page_takes_the_labels_of_the_runs_campaign_file(a_run: Path) -> None:
+    path = a_run / "campaign.toml"
+    path.write_text(re.sub(r"(?s)\n\[labels\].*", "", path.read_text()) + '\n[labels]\nreward = "days <with> us"\n')
+    assert outlay("frontier", a_run, "--quiet").code == 0
+    assert "days &lt;with&gt; us" in (a_run / "frontier.html").read_text()
 
 
 def test_an_export_prints_the_look_and_the_verdict(a_run: Path, tmp_path: Path) -> None:
@@ -126,6 +133,16 @@ def test_a_limit_below_the_curve_is_said_where_no_budget_is_requested(a_run: Pat
     assert not missing(found.out, "limit, 0.1", "below the curve")
 
 
+def test_a_goal_is_answered_with_its_budget_and_leaves_the_page(a_run: Path) -> None:
+    found = outlay("frontier", a_run, "--least-money", "--worth", 2, "--gain", 0.02)
+    assert (found.code, found.err) == (0, "")
+    assert not missing(found.out, "for the least money", "costs over 2 yuan", "2% more", "also chose it")
+    assert "written" not in found.out
+    goals = json.loads(outlay("frontier", a_run, "--least-money", "--gain", 0.02, "--json").out)["goals"]
+    assert [(goal["kind"], goal["asked"]) for goal in goals] == [("least money", None), ("gain", 0.02)]
+    assert goals[0]["point"]["budget"] < goals[1]["point"]["budget"]
+
+
 # Wrong input.
 
 
@@ -139,6 +156,8 @@ def test_an_impossible_budget_is_refused(a_run: Path, tmp_path: Path) -> None:
         "Give 0.",
         command=("frontier", a_run, "--budget", 0.01, "--export", tmp_path / "b"),
     )
+    refused(tmp_path, "worth: is 0", "2.5", command=("frontier", a_run, "--worth", 0))
+    refused(tmp_path, "gain: is -1", "0.03", command=("frontier", a_run, "--gain", -1))
     found = outlay("frontier", a_run, "--budget", "much")
     assert found.code == 2
     assert "--budget" in found.err

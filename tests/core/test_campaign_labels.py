@@ -65,7 +65,10 @@ def test_an_impossible_label_is_an_error_that_says_where(labels: Any, told: tupl
     assert not missing(str(error.value).replace("'", " "), *told)
 
 
-def test_labels_are_no_part_of_what_a_bundle_says_of_its_campaign() -> None:
+def test_a_bundle_keeps_the_labels_that_its_campaign_has() -> None:
     from outlay.bundles.write import _campaign
 
-    assert "labels" not in _campaign(with_labels({"reward": "active days"}))
+    assert _campaign(with_labels({"reward": "active days"}))["labels"] == {
+        "reward": {"label": "active days", "unit": ""}
+    }
+    assert "labels" not in _campaign(with_labels({}))

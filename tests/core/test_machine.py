@@ -26,6 +26,7 @@ IMPORTED = {
     "vl-convert-python": "vl_convert",
     "adbc-driver-postgresql": "adbc_driver_postgresql",
     "python-calamine": "python_calamine",
+    "pillow": "PIL",
 }  # where it is not the package's name
 
 

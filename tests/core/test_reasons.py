@@ -73,7 +73,7 @@ READS: dict[ReasonKind, tuple[Mapping[str, Any], str]] = {
     K.REPRODUCED: ({}, "the estimator gives the old policy's observed totals back"),
     K.NO_TOTAL: ({}, "not compared: no user has as many days in the log as an estimated total counts"),
     K.NOT_TESTED: ({}, "not tested: too few users, or clusters of them, have two days with a choice"),
-    K.ONE_ROW: ({}, "nothing to test: each user has one row, so there are no days before it"),
+    K.ONE_ROW: ({}, "nothing to test: each user has one row, so nothing comes before it"),
     K.NOT_ALL_GIVEN: (
         {},
         "not tested: for some users the log's policy never gave some of the allowed actions, so nothing says what they "
@@ -81,8 +81,8 @@ READS: dict[ReasonKind, tuple[Mapping[str, Any], str]] = {
     ),
     K.ENOUGH: (
         SIZE,
-        "given state and action, the days before say no more about outcomes and the next state "
-        "(strongest: correlation +0.051 ± 0.010)",
+        "the features say enough of a user: given them and the action, the days before foretell nothing of what "
+        "follows (at most a correlation of +0.051 ± 0.010)",
     ),
     K.SHORT: (PAST, SHORT_WORDS),
     K.BALANCED: ({}, "given the state, the action does not depend on what users did on the days before"),

@@ -53,6 +53,15 @@ def test_it_certifies_below_the_limit_by_more_than_the_error_and_says_by_how_muc
     assert not missing(near.words, "not certified", "coupon_cost by 0.013", "upper bound 2.013 against 2")
 
 
+@pytest.mark.parametrize("sign", [1, -1])
+def test_costs_that_are_all_at_the_limit_keep_it_whatever_adding_them_up_leaves(sign: int) -> None:
+    reach = REACH if sign > 0 else -FLOOR
+    assert issue(2 - reach + sign * 2e-10, 2.0, sign=sign).certified
+    over = issue(2 - reach + sign * 1e-5, 2.0, sign=sign)
+    assert not over.certified
+    assert not over.budgets[0].keeps(2 + sign * 1e-5)
+
+
 @pytest.mark.parametrize(
     ("events", "unbelieved", "told"),
     [

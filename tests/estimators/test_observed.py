@@ -104,6 +104,15 @@ def test_nothing_to_compare_is_not_a_pass() -> None:
     assert not reproduces(observe(panel, days=(2,)), fit(panel, CountedBasis(panel.state, 3, 2))).ok
 
 
+def test_where_every_total_is_withheld_the_reason_is_theirs() -> None:
+    panel = Panel.of(World.drawn(1).log(300, 3, np.random.default_rng(2)), CERTIFY)
+    assert panel.state is not None
+    old, seen = fit(panel, CountedBasis(panel.state, 3, 2), days=(1, 3)), observe(panel, days=(1, 3))
+    thin = Reason(ReasonKind.HARDLY_ANY, {"needed": 100})
+    check = reproduces(seen, dataclasses.replace(old, withheld=(thin,) * len(old.targets)))
+    assert check.finding == Reason(ReasonKind.UNSUPPORTED, {"found": thin})
+
+
 def test_days_that_differ_are_not_the_estimators_fault() -> None:
     """Shocks of 20% a day that all users share: a stationary fit misses the first day, and the tolerance knows why."""
     rng = np.random.default_rng(4)

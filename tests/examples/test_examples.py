@@ -15,8 +15,9 @@ from outlay.core.campaign import Campaign
 from outlay.core.transitions import Transitions
 from outlay.estimators.observed import Reproduction
 from outlay.evaluating.evaluation import Evaluation
+from outlay.evaluating.log_check import CheckReport
 from outlay.evaluating.verdict import VerdictKind
-from outlay.jobs.check import CheckReport, check
+from outlay.jobs.check import check
 from outlay.jobs.evaluate import evaluate
 from outlay.jobs.report import report
 from outlay.jobs.train import train

@@ -16,7 +16,8 @@ from command_line import outlay
 from hidden_worlds import WORLDS
 from outlay.core.errors import CampaignError, LogError
 from outlay.core.reasons import Reason, ReasonKind
-from outlay.jobs.check import CheckReport, check
+from outlay.evaluating.log_check import CheckReport
+from outlay.jobs.check import check
 from telling import missing
 
 

@@ -30,6 +30,7 @@ from outlay.estimators.certificate import OWN
 from outlay.evaluating.budget_curve import BudgetCurve
 from outlay.evaluating.verdict import Verdict, VerdictKind
 from outlay.jobs.allocate import allocate_users
+from outlay.jobs.evaluate import evaluate
 from outlay.jobs.frontier import frontier
 from outlay.ops.tabular import measure
 from outlay.training.column_generation import falls
@@ -487,6 +488,36 @@ def test_one_policy_alone_says_nothing_about_costs_that_fall() -> None:
         policy=SimpleNamespace(multiplier=np.zeros(1)), coordinates=np.ones(2), std_error=np.ones(2)
     )
     said = falls([alone]).words  # type: ignore[list-item]  # what it reads of a Kept
-    assert not missing(said, "one policy was learned", "cannot be checked")
+    assert not missing(said, "one policy was learned", "no other to compare")
     assert "pairs" not in said
     assert "in all 1 pairs" in falls([alone, alone]).words  # type: ignore[list-item]
+
+
+def test_after_an_evaluation_every_budget_has_totals_which_are_those_of_page_one(made: Runs, tmp_path: Path) -> None:
+    run = copied(made("counted"), tmp_path)
+    before = frontier(run)
+    assert before.totals is None
+    told = evaluate(run).totals
+    assert told is not None
+    asked = frontier(run, [each.limit for each in told.budgets] or [run.campaign.budgets[0].limit], least_money=True)
+    assert asked.totals is not None
+    assert (asked.totals.users, asked.totals.days) == (told.users, told.days)
+    assert asked.totals.reward is not None
+    assert told.reward.now is not None
+    assert asked.totals.reward.value == pytest.approx(told.reward.now.value)
+    for point, beside in zip(asked.requested, told.budgets, strict=False):
+        assert point.totals is not None
+        assert point.totals.reward.value == pytest.approx(beside.reward.value)
+        assert point.totals.money.value == pytest.approx(beside.money.value)
+        assert point.totals.more == pytest.approx(beside.more)
+    own = frontier(run)
+    (point,) = own.requested
+    assert point.totals is not None
+    assert point.totals.reward.value == pytest.approx(told.reward.new.value)
+    assert point.totals.at_least == pytest.approx(told.at_least)
+    times = asked.totals.times
+    assert times == told.users * told.days
+    (goal,) = asked.goals
+    assert goal.point is not None
+    assert goal.point.totals is not None
+    assert goal.point.totals.reward.value >= told.reward.now.value * (1 - 1e-6)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import datetime
 import math
-from collections.abc import Callable, Iterable, Iterator
+import tomllib
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from campaign_files import panel
 from outlay.core.campaign import Campaign
 from outlay.core.errors import LogError, OutlayError
 from outlay.jobs.check import check
-from outlay.jobs.init import guide, init
+from outlay.jobs.init import OpenQuestion, guide, init
 from outlay.jobs.prepare import prepare
 from telling import missing
 
@@ -363,6 +364,18 @@ def test_days_without_rows_are_a_question_that_has_an_answer_already(
     assert not missing(text, "days have no row")
 
 
+def test_names_that_say_little_get_labels_to_be_filled_in(tmp_path: Path) -> None:
+    columns = panel(users=100)
+    columns["cpn_amt"], columns["active_days"] = columns.pop("coupon"), columns.pop("active")
+    text = init(write(tmp_path, columns), tmp_path / "campaign.toml")
+    proposed = text[text.index("# [labels]") :].replace("# [labels]", "[labels]").replace("\n# ", "\n")
+    found = Campaign.parse(tomllib.loads(text + proposed), tmp_path / "campaign.toml")
+    assert found.labels.reward is not None
+    assert (found.called("reward").label, found.called("action").label) == ("active days", "cpn amt")
+    plain = init(write(tmp_path, panel(users=100)), tmp_path / "plain.toml")
+    assert "[labels]" not in plain
+
+
 def test_a_log_that_no_draft_fits_is_refused_with_what_check_says(tmp_path: Path) -> None:
     columns = panel(users=100)
     columns["active"] = [math.inf, *columns["active"][1:]]
@@ -418,3 +431,68 @@ def test_check_rejects_no_draft(tmp_path: Path, kinds: dict[str, str], seed: int
         assert not out.exists()
     else:
         assert not check(out).blocks
+
+
+# Kinds that real files showed.
+
+
+def drawn(names: str, arms: Sequence[Any], n: int = 600) -> list[list[Any]]:
+    """Rows with an action drawn evenly among arms, and a reward of 0 or 1 that it raises; other columns are ages."""
+    rng, rows = np.random.default_rng(1), []
+    for _ in range(n):
+        arm = int(rng.integers(len(arms)))
+        made = {"arm": arms[arm], "came": int(rng.random() < 0.2 + 0.5 * arm / len(arms)), "one": 1}
+        rows.append([made.get(name, int(rng.integers(18, 80))) for name in names.split(",")])
+    return rows
+
+
+def test_a_column_of_one_value_named_like_an_offer_does_not_hide_the_offer(tmp_path: Path) -> None:
+    rows = drawn("age,arm,one,came", ["Bar", "Coffee House", "Take away"])
+    log = accepted(tmp_path, csv("age,coupon_type,to_coupon_within_5_minutes,visited", rows)).log
+    assert (log.action, log.reward) == ("coupon_type", "visited")
+
+
+def test_numbers_of_items_are_no_cost_even_where_a_column_is_0_or_the_number(tmp_path: Path) -> None:
+    rows = [[*row, row[1] if row[1] == 7 else 0] for row in drawn("age,arm,came", [0, 5, 7])]
+    campaign = accepted(tmp_path, csv("age,item_id,click,affinity", rows))
+    assert (campaign.log.action, campaign.budgets[0].cost) == ("item_id", "1")
+    assert campaign.meta.none is None  # item 0 is an item
+
+
+def test_the_action_under_another_name_is_no_feature(tmp_path: Path) -> None:
+    names = ["Back to School", "End of Summer", "Influencer"]
+    rows = [[*row, names.index(row[1])] for row in drawn("age,arm,came", names)]
+    log = accepted(tmp_path, csv("age,campaign,sales,campaign_id", rows)).log
+    assert (log.action, log.outcomes) == ("campaign", ("campaign_id",))
+    assert log.features.names == ("age",)
+
+
+def test_what_decides_the_action_wholly_is_a_feature_and_check_says_so(tmp_path: Path) -> None:
+    names = ["Back to School", "End of Summer", "Influencer"]
+    rows = [["abc"[names.index(row[1])], *row] for row in drawn("age,arm,came", names)]
+    log = accepted(tmp_path, csv("tier,age,campaign,sales", rows)).log
+    assert (log.action, log.features.names, log.outcomes) == ("campaign", ("tier", "age"), ())
+    drawn_by = check(tmp_path / "campaign.toml").randomisation
+    assert drawn_by is not None
+    assert not drawn_by.looks_randomised
+
+
+def test_what_is_wanted_is_not_of_an_earlier_year(tmp_path: Path) -> None:
+    rows = drawn("age,one,arm,came", ["0", "1"])
+    rng = np.random.default_rng(2)
+    rows = [[age, arm, *rng.choice([0.0, 12.5, 40.25], 2), 9.5 * came] for age, _, arm, came in rows]
+    log = accepted(tmp_path, csv("age,treat,re74,re75,re78", rows)).log
+    assert (log.action, log.reward, set(log.features.names)) == ("treat", "re78", {"age", "re74", "re75"})
+
+
+def test_a_reward_that_no_name_tells_is_asked_for(tmp_path: Path) -> None:
+    rows = drawn("x,y,arm,came", ["control", "mail"])
+    (tmp_path / "log.csv").write_text(csv("c1,c2,c3,c4", rows))
+    asked = []
+
+    def ask(question: OpenQuestion) -> str:
+        asked.append(question.role)
+        return "c4"
+
+    guide(tmp_path / "log.csv", tmp_path / "campaign.toml", ask=ask)
+    assert asked == ["reward"]

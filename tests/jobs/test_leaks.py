@@ -11,7 +11,8 @@ import pytest
 import outlay
 from campaign_files import campaign_file
 from outlay.core.errors import CampaignError, LogError
-from outlay.jobs.check import CheckReport, check
+from outlay.evaluating.log_check import CheckReport
+from outlay.jobs.check import check
 from telling import missing
 
 DAYS = 5

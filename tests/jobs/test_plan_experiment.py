@@ -243,7 +243,7 @@ def test_short_logs_ramps_and_small_arms_are_noted(campaign: Path, tmp_path: Pat
     ramped = plan(campaign, tmp_path, design(ramp=[(0, 0.5), (4, 1.0)]))
     assert NoteKind.RAMP_ENDS(growth=4, days=10) in ramped.notes
     long = plan(campaign, tmp_path, design(days=42))
-    assert NoteKind.SCALED(days=42, times=1.5, window=28) in long.notes
+    assert NoteKind.SCALED(days=42, times=1.5, had="28 days that the log has") in long.notes
     assert NoteKind.NO_DAYS_BEFORE() in long.notes
     assert all(not power.cuped for power in long.powers)
     small = plan(campaign, tmp_path, design(), users=60)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from outlay.learning.multipliers import bisected, ogd_step, settled
+from outlay.learning.multipliers import bisected, ogd_step, refined, settled
 
 STEPS = np.arange(40)
 
@@ -89,3 +89,9 @@ def test_every_limit_must_have_its_price() -> None:
     assert not settled(*pairs)
     pairs = [np.column_stack([part, part]) for part in settled_one]
     assert settled(*pairs)
+
+
+def test_a_cost_that_falls_at_the_last_price_alone_has_even_prices() -> None:
+    grid = refined(np.array([[0.0], [1.0], [2.0]]), np.array([[1.0], [1.0], [0.0]]))
+    assert np.ptp(np.diff(grid[:, 0])) < 1e-12
+    assert (grid[0, 0], grid[-1, 0]) == (0, 2)

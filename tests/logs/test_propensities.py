@@ -11,7 +11,9 @@ import pyarrow.parquet as pq
 import pytest
 from numpy.typing import NDArray
 
+from campaign_files import campaign_file, panel
 from outlay.core.campaign import Campaign
+from outlay.jobs.check import check
 from outlay.logs.propensities import Claims, claims
 from outlay.logs.quality import inspect
 from outlay.logs.roles import link, open_log
@@ -268,3 +270,10 @@ def test_forced_rows_are_left_out_and_spoilt_propensities_are_not_held(tmp_path:
         facts = inspect(log)
     assert facts.propensities is None
     assert [finding.where for finding in facts.errors] == ["log.propensity"]
+
+
+def test_a_propensity_whose_square_is_no_float_is_judged_like_any_other(tmp_path: Path) -> None:
+    columns = panel(users=40)
+    columns["p"] = [1e-300 if i % 10 == 0 else 1 / 3 for i in range(160)]
+    found = check(campaign_file(tmp_path, columns, log='propensity = "p"'))
+    assert "log.propensity" in {each.key for each in found.findings}

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from outlay.core.campaign import BudgetLimit
+from outlay.core.campaign import BudgetLimit, Campaign
 from outlay.evaluating.budget_curve import BudgetCurve, CurveBand, CurveMember, CurvePoint, OldPolicy, SinglePolicy
+from outlay.evaluating.goals import of_a_page, reached
+from outlay.evaluating.totals import BudgetTotals, CurveTotals, Total
+from outlay.pages import frontier
 
+USERS, DAYS = 20_000, 30  # of totals
 LEAST, MOST, SE, MARGIN = 0.01, 1.18, 0.002, 0.004  # per decision
 BEND = 2.0  # of the curve
 
@@ -123,3 +128,57 @@ def found(budgets: int = 1, *, per: str = "decision", certified: float | None = 
         condition="if the features say enough about a user",
         check="Check: costs fall as λ grows, in all 528 pairs of policies, as far as noise lets one tell.",
     )
+
+
+def campaign(curve: BudgetCurve) -> Campaign:
+    """A campaign with the budgets of a curve and what its things are called."""
+    budgets = [
+        {"name": b.name, "cost": b.name, "at_most" if b.sign > 0 else "at_least": b.limit, "per": b.per}
+        for b in curve.budgets
+    ]
+    content = {
+        "campaign": {"name": curve.campaign, "unit": curve.unit, "horizon_days": 30},
+        "log": {
+            "source": "log.csv",
+            "user": "user",
+            "time": "day",
+            "action": "coupon",
+            "reward": "active",
+            "features": {"numeric": ["level"]},
+        },
+        "budget": [{**budgets[0], "money": True}, *budgets[1:]],
+        "labels": {"reward": "active days", "action": "coupons"},
+    }
+    return Campaign.model_validate(content)
+
+
+def told(budgets: int = 1, certified: float = 1.0) -> BudgetCurve:
+    """After a look, with totals for all users and the goals of a page."""
+    curve, times = found(budgets, certified=certified), float(USERS * DAYS)
+
+    def with_totals(point: CurvePoint) -> CurvePoint:
+        gain, least, most = (None if x is None else times * x for x in (point.gain, point.gain_bound, point.gain_most))
+        reward = Total(value=times * point.value, low=times * point.low, high=times * point.high)
+        money = Total(value=times * point.spend[0], low=times * point.spend_low[0], high=times * point.spend_high[0])
+        totals = BudgetTotals(limit=point.budget, reward=reward, money=money, more=gain, at_least=least, at_most=most)
+        return replace(point, totals=totals)
+
+    old = curve.old
+    assert old is not None
+    now = Total(value=times * old.value, low=times * old.low, high=times * old.high)
+    about = CurveTotals(
+        users=USERS, log_users=USERS, days=DAYS, reward=now, money=Total(value=times * old.spend[0]), times=times
+    )
+    points = tuple(map(with_totals, curve.curve))
+    curve = replace(curve, curve=points, requested=tuple(map(with_totals, curve.requested)), totals=about)
+
+    def nearest(budget: float) -> CurvePoint:
+        """Good enough for a page: the next point of the curve."""
+        return next((p for p in points if p.budget >= budget - 1e-9), points[-1])
+
+    return replace(curve, goals=reached(curve, of_a_page(points), nearest))
+
+
+def page(curve: BudgetCurve) -> str:
+    """Its page."""
+    return frontier.render(curve, campaign(curve), "run")

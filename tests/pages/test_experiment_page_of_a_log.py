@@ -18,7 +18,8 @@ from outlay.experiments import words
 from outlay.experiments.results import Analysis
 from outlay.experiments.words import NoteKind
 from outlay.jobs.analyze_experiment import analyze_experiment
-from outlay.pages.experiment import render, write_page
+from outlay.pages.experiment import render
+from outlay.pages.page import write_page
 from small_panels import START, experiment, panel, written
 from telling import missing
 
@@ -111,13 +112,13 @@ def test_a_log_of_users_has_no_days_of_spending(tmp_path: Path) -> None:
 
 def test_the_page_is_one_file_and_is_replaced_whole(won: Analysis, tmp_path: Path) -> None:
     path = tmp_path / "new folder" / "test.html"
-    assert write_page(won, path) == path
+    assert write_page(render(won), path) == path
     first = path.read_text(encoding="utf-8")
     assert first.startswith("<!doctype html>")
     assert "Take “new”: active is" in first
     os.utime(path, (time.time() - 100,) * 2)
     before = path.stat().st_mtime
-    write_page(won, path)
+    write_page(render(won), path)
     assert path.stat().st_mtime > before
     assert [p.name for p in path.parent.iterdir()] == ["test.html"]
 
@@ -126,7 +127,7 @@ def test_the_page_is_one_file_and_is_replaced_whole(won: Analysis, tmp_path: Pat
 def test_nothing_but_a_page_is_written_over(won: Analysis, tmp_path: Path, name: str) -> None:
     (tmp_path / "folder.html").mkdir()
     with pytest.raises(OutlayError, match=r"ends in \.html"):
-        write_page(won, tmp_path / name)
+        write_page(render(won), tmp_path / name)
 
 
 def test_harm_a_lost_day_and_users_without_rows_reach_the_page(tmp_path: Path) -> None:

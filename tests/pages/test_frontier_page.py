@@ -14,13 +14,18 @@ import msgspec
 import numpy as np
 import pytest
 from browser import drawn, in_a_browser
-from frontier_examples import found
+from frontier_examples import campaign, found, told
+from frontier_examples import page as render
 
+from outlay.core.errors import OutlayError
 from outlay.core.wording import change
 from outlay.estimators.windowed import Window
 from outlay.evaluating.budget_curve import BudgetCurve, CurveMember, OldPolicy
+from outlay.evaluating.goals import asked, reached
 from outlay.pages import frontier_words
-from outlay.pages.frontier import Axes, marginal_axes, render, within
+from outlay.pages.frontier import Axes, marginal_axes, within
+from outlay.pages.frontier_answers import Answers
+from outlay.pages.frontier_words import out_of_reach
 from telling import missing
 
 NASTY = "<b>\"x\"</b> & {{ 7*7 }} </script><script>alert('x')"
@@ -129,7 +134,7 @@ def test_the_headline_says_what_the_campaigns_budget_buys_and_what_one_more_woul
     ):
         content = found(1, per=per)
         buys, between, marginal = headline = frontier_words.headline(
-            content.requested[0], frontier_words.CurveWording.of(content)
+            content.requested[0], frontier_words.CurveWording.of(content, campaign(content))
         )
         assert not missing(buys, "The campaign’s", budget, bought)
         assert between == interval
@@ -144,7 +149,7 @@ def test_the_slider_begins_at_the_campaigns_budget_and_the_panel_says_so_without
     record = got.records[start]["text"]
     assert got.texts == {name: record[name] for name in got.texts}
     assert record["budget"] == "0.650"
-    assert record["command"].split() == ["outlay", "frontier", "RUN", "--budget", "0.65", "--export", "DIR"]
+    assert record["command"].split() == ["outlay", "frontier", "run", "--budget", "0.65", "--out", "run-0.65"]
     assert record["gain"] == "+27.9%"
     assert record["spend0"] == "0.648"
     members = record["mixture"].split("\n")
@@ -169,7 +174,7 @@ def test_the_comparison_with_the_old_policy_waits_below_the_headline_for_a_look_
     content = found()
     spend, value = np.array([p.spend for p in content.curve]), np.array([p.value for p in content.curve])
     reached, cost = np.interp(0.45, spend[:, 0], value), np.interp(0.37, value, spend[:, 0])
-    head, below = frontier_words.beside_old(content, frontier_words.CurveWording.of(content))
+    head, below = frontier_words.beside_old(content, frontier_words.CurveWording.of(content, campaign(content)))
     assert not missing(head, "0.010 to 1.180", "yuan per decision")
     with_as_much, with_less, warning, *_ = re.split(r"\. (?=[A-Z])", below)
     assert not missing(with_as_much, "0.450", f"{reached:.3f}", "0.370", change(reached / 0.37 - 1))
@@ -177,7 +182,7 @@ def test_the_comparison_with_the_old_policy_waits_below_the_headline_for_a_look_
     assert not missing(warning, "select users", "certify users")
     assert not missing(page().text, head, below)
     beyond = replace(content, old=OldPolicy(value=0.05, low=0.04, high=0.06, spend=(2.0,)))
-    bare = frontier_words.beside_old(beyond, frontier_words.CurveWording.of(beyond))
+    bare = frontier_words.beside_old(beyond, frontier_words.CurveWording.of(beyond, campaign(beyond)))
     assert bare == (head, ""), "the old policy is off the curve"
     assert not missing(_Page(render(beyond)).text, head)
     assert "the old policy spends" not in _Page(render(beyond)).text
@@ -192,7 +197,7 @@ def test_the_headline_says_how_much_of_the_gain_is_sure() -> None:
     first = next(i for i, p in enumerate(content.curve) if (p.gain_bound or 0) >= 0)
     text = _Page(render(content)).text
     assert f"a gain of {change(bound / 0.37)} is 97.5% sure" in text
-    assert f"with {spend[first]:.3f} ({change(spend[first] / 0.45 - 1)}) they are sure" in text
+    assert not missing(text, f"{spend[first]:.3f} ({change(spend[first] / 0.45 - 1)}) is enough to be 97.5% sure")
     assert "no gain is 97.5% sure" in _Page(render(each(content, gain_bound=-0.01))).text
     unbounded = each(content, gain_bound=None)
     assert "the old policy spends" not in _Page(render(unbounded)).text, "nothing bounds it"
@@ -219,7 +224,7 @@ def test_the_table_holds_eleven_budgets_and_those_requested() -> None:
 
 def test_a_line_of_the_table_has_every_figure_with_its_interval_for_page_and_terminal() -> None:
     content = found(2, certified=0.4)
-    table = frontier_words.table(content, frontier_words.CurveWording.of(content))
+    table = frontier_words.table(content, frontier_words.CurveWording.of(content, campaign(content)))
     assert [column.head for column in table.columns] == [
         *("budget", "buys", "over the old policy", "spends", "reach", "marginal reward", "certified", "mixture")
     ]
@@ -260,8 +265,8 @@ def test_a_page_without_an_old_policy_that_could_be_measured(certified: float | 
     assert "too little about its own" in page
     assert "could not be measured" in page
     assert "nan" not in page.lower().replace("finance", "")
-    assert ">old policy<" not in page
-    assert ">old policy<" in render(content)
+    assert ">today<" not in page
+    assert ">today<" in render(content)
 
 
 def test_one_policy_alone_makes_a_page() -> None:
@@ -315,7 +320,7 @@ def test_no_marginal_value_is_drawn_lower_than_the_table_has_it() -> None:
 
 def test_before_the_look_the_page_says_how_to_get_one() -> None:
     assert "Not certified yet" in page().text
-    assert "outlay evaluate RUN" in page().text
+    assert "outlay evaluate run" in page().text
     assert "no interval of the difference" in page().text
     assert {"line", "band"} <= page().shapes.keys()
     assert not {"open", "sure"} & page().shapes.keys()
@@ -373,7 +378,7 @@ def test_what_the_run_serves_is_told_at_the_confidence_of_its_own_bounds() -> No
     """The look has a share for it: 98.12% where all others are at 97.5% together."""
     content = found(certified=1.0)
     own = replace(content.requested[0], confidence=0.98125)
-    wording = frontier_words.CurveWording.of(content)
+    wording = frontier_words.CurveWording.of(content, campaign(content))
     others, its = wording.panel(content.curve[50]), wording.panel(own)
     assert (others["certificate"], its["certificate"]) == ("✓ certified at 97.5%", "✓ certified at 98.12%")
     for name in ("bound0", "least"):
@@ -428,12 +433,13 @@ def test_the_page_says_on_what_condition_and_about_which_days() -> None:
 def test_the_page_asks_for_nothing_from_outside_and_is_small() -> None:
     html = render(found(3, certified=1.0))
     got = _Page(html)
-    assert not [a for _, attrs in got.tags for key, a in attrs.items() if key in ("src", "href", "data", "srcset")]
+    asked = [a for _, attrs in got.tags for key, a in attrs.items() if key in ("src", "href", "data", "srcset")]
+    assert all(str(each).startswith("#") for each in asked)
     assert not [tag for tag, _ in got.tags if tag in ("link", "iframe", "img", "object", "base", "form")]
     policy = next(attrs["content"] for _, attrs in got.tags if attrs.get("http-equiv") == "Content-Security-Policy")
     assert str(policy).startswith("default-src 'none'")
     assert not re.search(r"http|@import|url\(", html.replace("http-equiv", ""))
-    assert len(html.encode()) < 150_000
+    assert len(html.encode()) < 180_000
 
 
 def test_names_from_files_are_escaped_everywhere() -> None:
@@ -491,3 +497,95 @@ def test_a_real_browser_moves_the_slider_and_the_panel_and_the_marks_follow(tmp_
         assert state["spoken"] == record["text"]["aria"]
         assert state["shown"] == 1, "the script shows the slider"
         assert state["wide"] <= 500, "the page is no wider than its window, which may not be below 500"
+
+
+# After the look, with totals.
+
+
+@cache
+def totals_page() -> _Page:
+    return _Page(render(told(2)))
+
+
+def test_the_first_line_is_what_today_would_cost_and_what_todays_money_would_bring() -> None:
+    """Today: 0.37 · 600,000 = 222,000 active days for 0.45 · 600,000 = 270,000 yuan."""
+    answers = Answers.of(content := told(), campaign(content))
+    assert answers is not None
+    (least,) = [goal for goal in content.goals if goal.kind == "least money"]
+    (money,) = [goal for goal in content.goals if goal.kind == "same money"]
+    assert least.sure is not None
+    assert least.sure.totals is not None
+    assert money.point is not None
+    assert money.point.totals is not None
+    assert money.point.totals.more is not None
+    less = round((270_000 - least.sure.totals.money.value) / 100) * 100
+    assert not missing(answers.headline, "today's active days", f"{less:,.0f} yuan less in 30 days", "today on about")
+    assert not missing(" ".join(answers.how), answers.limit(least.sure), answers.limit(money.point), "97.5%")
+    assert not missing(totals_page().text, "20,000 users", "30 days", "Which budget does it?")
+
+
+def test_every_goal_is_met_by_its_budget_and_by_none_below() -> None:
+    content = told()
+    assert content.totals is not None
+    assert content.totals.reward is not None
+    now = content.totals.reward.value
+    for goal in content.goals:
+        assert goal.point is not None
+        below = [p for p in content.curve if p.budget < goal.point.budget - 1e-9]
+        if goal.kind == "worth":
+            assert goal.asked is not None
+            assert goal.point.marginal < 1 / goal.asked <= below[-1].marginal
+            continue
+        if goal.kind == "same money":
+            assert goal.point.totals is not None
+            assert goal.point.totals.money.value >= 270_000 > max(p.totals.money.value for p in below if p.totals)
+            continue
+        level = (1 + (goal.asked or 0.0)) * now
+        assert goal.point.totals is not None
+        assert goal.point.totals.reward.value >= level > max(p.totals.reward.value for p in below if p.totals)
+        assert goal.sure is not None
+        assert goal.sure.totals is not None
+        assert (goal.sure.totals.at_least or 0.0) >= (goal.asked or 0.0) * now
+        assert goal.sure.budget >= goal.point.budget
+
+
+def test_a_goal_beyond_the_curve_is_said_to_be_no_budget_of_it() -> None:
+    content = told()
+    goals = reached(content, asked(gain=5.0, worth=1e-9), lambda _: content.curve[0])
+    assert [goal.point for goal in goals] == [None, None]
+    answers = Answers.of(replace(content, goals=goals), campaign(content))
+    assert answers is not None
+    for goal in goals:
+        assert out_of_reach(goal) in answers.line(goal)
+        assert out_of_reach(goal) in str(answers.goals.rows)
+
+
+@pytest.mark.parametrize("wrong", [{"worth": 0.0}, {"worth": float("nan")}, {"gain": -1.0}, {"worth": True}])
+def test_an_amount_that_is_none_is_refused(wrong: dict[str, Any]) -> None:
+    with pytest.raises(OutlayError, match=next(iter(wrong))):
+        asked(**wrong)
+
+
+def test_no_sentence_names_an_option_of_the_command_line_or_a_raw_column() -> None:
+    for got in (totals_page(), page(2)):
+        text = re.sub(r"outlay (frontier|evaluate) run\S*( --\w+ \S+)*", "", got.text)
+        assert "--" not in text
+    before_evidence = totals_page().text.split("Evidence")[0]
+    assert "coupon_cost" not in before_evidence
+    assert "λ" not in before_evidence
+
+
+def test_lines_of_the_tables_lead_to_their_budget_on_the_slider() -> None:
+    got = totals_page()
+    links = [float(str(attrs["href"]).removeprefix("#budget=")) for _, attrs in got.tags if "#budget" in str(attrs)]
+    assert len(links) > 15
+    assert set(links) <= {record["budget"] for record in got.records}
+
+
+@in_a_browser
+def test_the_address_of_the_page_keeps_the_slider(tmp_path: Path) -> None:
+    budget = told(2).curve[30].budget
+    moved = drawn(render(told(2)).replace("location.hash)", f"'#budget={budget:.12g}')"), tmp_path)
+    shown = re.search(r'data-text="limit"[^>]*>([^<]*)<', moved)
+    assert shown is not None
+    assert shown[1].startswith(f"{budget:.3f}")

@@ -13,18 +13,23 @@ from pathlib import Path
 import comparison_examples
 import experiment_examples
 import frontier_examples
+import index_examples
+import log_examples
 import pytest
 from browser import drawn, in_a_browser
 from test_page_one import whole
 
-from outlay.pages import comparison, experiment, frontier
+from outlay.pages import comparison, experiment, index, log_health
 from patience import PATIENCE
 
 PAGES = {
     "report": lambda: whole(2),
-    "frontier": lambda: frontier.render(frontier_examples.found(2, certified=1.0)),
+    "frontier": lambda: frontier_examples.page(frontier_examples.told(2)),
+    "frontier before the look": lambda: frontier_examples.page(frontier_examples.found(2)),
     "experiment": lambda: experiment.render(experiment_examples.example()),
     "comparison": lambda: comparison.render(comparison_examples.found()),
+    "check": lambda: log_health.render(log_examples.broken(), log_examples.campaign()),
+    "index": lambda: index.render("runs", index_examples.runs(), [index.OtherPage("test of <b>/page.html")]),
 }
 WIDTHS = [400, 1280]
 AFTER = "addEventListener('load', () => setTimeout(() => {{ {} }}, 1500));"  # figures are drawn then

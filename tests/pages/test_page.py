@@ -37,6 +37,7 @@ SECTIONS = [
     "training",
     "stored",
     "settings",
+    "glossary",
 ]
 NASTY = "<script>alert('x')</script> & \"q\" {{ 7*7 }} </script>"
 

@@ -136,6 +136,7 @@ def trained(folder: Path, kind: Kind, name: str) -> Path:
         f'[[budget]]\nname = "money"\ncost = {kind.cost}\nat_most = 1\nmoney = true\n'
         + ('reserve = "mail"\n' if name == "bins" else "")
         + f'[[budget]]\nname = "sent"\ncost = "{kind.second}"\nat_most = 1\n'
+        + '[labels]\nreward = "visits"\nbudgets.money = { label = "postage", unit = "cent" }\n'
     )
     return Path(outlay.train(folder / "campaign.toml", folder / "run", oracle="tabular").bundle)
 
@@ -173,6 +174,7 @@ def test_an_exported_log_is_read_by_the_campaign_file_that_was_trained_with(tmp_
     reserve = dict(zip(map(bundle.names.given, bundle.actions.tolist()), bundle.manifest.reserve or (), strict=True))
 
     out = tmp_path / "next"
+    time.now += 40 * 86_400  # both days are closed
     exported = export_log(
         f"sqlite:///{tmp_path / 'ledger.db'}", out, all_days=True, clock=lambda zone: Clock(zone, time)
     )
@@ -186,6 +188,7 @@ def test_an_exported_log_is_read_by_the_campaign_file_that_was_trained_with(tmp_
     ]
     campaign = Campaign.load(out / "campaign.toml")
     assert campaign.log.action == "mail"
+    assert (campaign.called("reward").label, campaign.called("budgets", "money").unit) == ("visits", "cent")
     assert set(kind.called) <= set(campaign.log.labels)
     stated = campaign.budgets[0].reserve
     assert isinstance(stated, dict)
@@ -201,6 +204,13 @@ def test_an_exported_log_is_read_by_the_campaign_file_that_was_trained_with(tmp_
     assert [
         each for each in exported.warnings() if "'none', which the log before did not have" in each
     ] or name != "no none"
+    first = next((out / "log").glob("*/*.parquet"))  # as a bundle that read the log otherwise left it
+    table = pq.read_table(first)
+    other = pa.int64() if kind.holds == pa.string() else pa.string()
+    column = pa.array([0] * len(table), other) if other == pa.int64() else table["mail"].cast(other)
+    pq.write_table(table.set_column(table.schema.get_field_index("mail"), "mail", column), first)
+    export_log(f"sqlite:///{tmp_path / 'ledger.db'}", out, all_days=True, clock=lambda zone: Clock(zone, time))
+    assert pq.read_table(first)["mail"].equals(table["mail"])
     again: Any = SimpleNamespace(bundle=SimpleNamespace(names=data.campaign.names), path=out)
     earlier = noted_bundle(bundle_note(service.state.loaded, "bundle", 0).content)
     _check_names(again, earlier)  # what is trained on it may serve on the same ledger

@@ -1,3 +1,4 @@
+import subprocess
 import sys
 from collections.abc import Callable
 
@@ -10,6 +11,7 @@ import gymnasium
 from gymnasium.utils.env_checker import check_env
 
 from outlay.core.errors import OutlayError
+from outlay.gym import NAMES
 from outlay.ops.tabular import totals
 from outlay.simulators import CAMPAIGNS, find
 from outlay.simulators.environment import CampaignEnvironment, environment
@@ -25,6 +27,21 @@ def few_states(campaign: str) -> Simulator:
 @pytest.mark.parametrize("campaign", list(CAMPAIGNS))
 def test_gymnasium_accepts_it(campaign: str) -> None:
     check_env(environment(campaign), skip_render_check=True)
+
+
+@pytest.mark.parametrize("campaign", list(CAMPAIGNS))
+def test_it_has_a_name_that_gymnasium_knows(campaign: str) -> None:
+    env = gymnasium.make(NAMES[campaign], days=3)
+    check_env(env.unwrapped)
+    env.reset(seed=1)
+    ends = [env.step(np.int64(0))[3] for _ in range(3)]
+    assert ends == [False, False, True]
+
+
+def test_the_name_suffices() -> None:
+    code = "import gymnasium; print(gymnasium.make('outlay.gym:outlay/Habit-v0').spec.id)"
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert found.stdout == "outlay/Habit-v0\n"
 
 
 @pytest.mark.parametrize("campaign", [name for name in CAMPAIGNS if isinstance(find(name), Simulator)])

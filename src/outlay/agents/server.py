@@ -9,6 +9,8 @@ far it is. The text beside it (`skill.md`) says how to get from a log to a verdi
 
 from __future__ import annotations
 
+import difflib
+import inspect
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import asdict
@@ -22,8 +24,9 @@ import anyio.to_thread
 from mcp.server.mcpserver import Context, MCPServer
 from mcp.server.mcpserver.exceptions import ToolError
 
-from outlay.core.campaign import Hold
+from outlay.core.campaign import Campaign, Hold
 from outlay.core.errors import OutlayError
+from outlay.core.files import new_file
 from outlay.core.progress import Progress
 from outlay.core.version import __version__
 
@@ -41,8 +44,8 @@ def skill() -> str:
 def server() -> MCPServer:
     """The server with all of its tools."""
     served = MCPServer("outlay", instructions=skill(), version=__version__)
-    for tool in (init, check, plan_log, train, evaluate, frontier, report, score, simulate):
-        served.tool()(tool)
+    for tool in (init, edit, check, plan_log, train, evaluate, frontier, report, score, simulate):
+        served.tool(description=_told_of(tool))(tool)
     return served
 
 
@@ -57,6 +60,17 @@ async def init(log: str, out: str = "campaign.toml") -> Found:
 
     found = await _run(guide, log, out)
     return {"written": out, "read": found.read, "columns": [asdict(each) for each in found.looked], "text": found.text}
+
+
+async def edit(campaign: str, text: str) -> Found:
+    """Replace the text of a campaign file; a text that is no campaign file is refused, and the old one stays.
+
+    Args:
+        campaign: path of a campaign file.
+        text: the whole new text: the old one with what the person said of its columns and the budget.
+    """
+    found = await _run(_edited, Path(campaign), text)
+    return {"written": campaign, "changed": found}
 
 
 async def check(campaign: str) -> Found:
@@ -173,6 +187,21 @@ async def simulate(
 
     await _run(job, campaign, out, users=users, seed=seed)
     return {"campaign": str(Path(out) / "campaign.toml")}
+
+
+def _edited(path: Path, text: str) -> list[str]:
+    """Write it, if it is a campaign file; the lines that went (`-`) and came (`+`)."""
+    old = Campaign.load(path).path.read_text(encoding="utf-8")
+    with new_file(path) as temporary:
+        temporary.write_text(text, encoding="utf-8")
+        Campaign.load(temporary)
+    compared = difflib.unified_diff(old.splitlines(), text.splitlines(), lineterm="", n=0)
+    return [line for line in compared if not line.startswith(("---", "+++", "@@"))]
+
+
+def _told_of(tool: Callable[..., Any]) -> str:
+    """What a client reads of a tool; the call's context is not its business."""
+    return (inspect.getdoc(tool) or "").replace("    context: of the call.\n", "")
 
 
 async def _run(job: Callable[..., Any], *given: Any, context: Context | None = None, **options: Any) -> Any:

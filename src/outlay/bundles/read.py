@@ -25,7 +25,7 @@ from outlay.bundles.certificate import read_certificate
 from outlay.bundles.decide import Bundle, Member
 from outlay.bundles.manifest import FRONTIER, GOLDEN, VOCABULARY, WAY_OUT, read_file, unseal, verified
 from outlay.core.errors import BundleError, FolderError
-from outlay.core.files import new_file
+from outlay.core.files import as_path, new_file
 from outlay.core.schema import Categorical, Numeric, Schema
 from outlay.core.text_index import TextIndex
 
@@ -101,7 +101,7 @@ def load_bundle(path: str | Path, *, threads: int = 1, shared: Path | None = Non
         BundleError: if a file is missing or has changed, the format version is not ours, its certificate is that of
             another bundle, or this machine's runtime computes other values than were written.
     """
-    folder = Path(path)
+    folder = as_path(path, "path", "the path of a bundle's folder")
     manifest = unseal(folder)
     vocabulary = read_file(folder, VOCABULARY, manifest)
     mixtures = manifest.members, manifest.capped

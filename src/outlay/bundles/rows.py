@@ -123,8 +123,10 @@ def _values(given: Any, names: ActionNames) -> NDArray[np.float64]:
     """The numbers of actions, an Arrow array; NaN where there is no such action."""
     if not names.labels:
         return np.asarray(given.to_numpy(zero_copy_only=False), np.float64)
-    place = pc.fill_null(pc.index_in(given, pa.array(names.labels)), -1).to_numpy(zero_copy_only=False)
-    return np.where(place < 0, np.nan, np.array(names.values)[place])
+    known = given.unique()
+    numbers = [np.nan if (value := names.allowed(each or "")) is None else value for each in known.to_pylist()]
+    place: NDArray[np.int32] = pc.index_in(given, known).to_numpy(zero_copy_only=False)
+    return np.array(numbers, np.float64)[place]
 
 
 def _every(actions: NDArray[np.float64], names: ActionNames) -> str:

@@ -302,11 +302,13 @@ def described(spec: BundleSpec) -> Manifest:
 
 def _campaign(campaign: Campaign) -> dict[str, Any]:
     """The campaign file without the places of its tables, which are another machine's."""
-    content = campaign.model_dump(mode="json", by_alias=True, exclude_none=True, exclude={"labels"})
+    content = campaign.model_dump(mode="json", by_alias=True, exclude_none=True)
     log = {key: value for key, value in content["log"].items() if key not in ("source", "query")}
     if "events" in log:
         log["events"] = log["events"] | {"source": "unknown", "query": None}
-    return {key: part for key, part in content.items() if key not in ("events", "rows")} | {"log": log}
+    labels = {key: part for key, part in content.pop("labels").items() if part}
+    content |= {"log": log} | ({"labels": labels} if labels else {})
+    return {key: part for key, part in content.items() if key not in ("events", "rows")}
 
 
 def _computed(network: Network, rows: Rows) -> tuple[bytes, Any, Any]:

@@ -12,7 +12,7 @@ from pydantic import TypeAdapter
 from outlay.bundles.manifest import unseal
 from outlay.core.campaign import Campaign
 from outlay.core.errors import FolderError
-from outlay.core.files import read_manifest
+from outlay.core.files import as_path, read_manifest
 from outlay.core.shown import Shown
 from outlay.core.transitions import Transitions
 from outlay.core.wording import counted
@@ -121,15 +121,29 @@ class Run(Shown):
         Raises:
             FolderError: if it is missing, half-written or of another format version.
         """
-        manifest = read_manifest(Path(folder), "run", unfinished=UNFINISHED)
+        folder = as_path(folder, "run", "the path of a RUN folder, or what train gives")
+        manifest = read_manifest(folder, "run", unfinished=UNFINISHED)
         absent = {"campaign", "campaign_file", "data", "data_hash", "members", "method"} - set(manifest)
-        if absent or not (Path(folder) / "metrics.jsonl").exists():
+        if absent or not (folder / "metrics.jsonl").exists():
             raise FolderError(
                 f"is damaged: {', '.join(sorted(absent)) or 'metrics.jsonl'} is missing.",
                 file=folder,
                 way_out="Train again.",
             )
-        return cls(Path(folder), manifest)
+        return cls(folder, manifest)
+
+    @property
+    def labelled(self) -> Campaign:
+        """The campaign with the `[labels]` of RUN/campaign.toml, of which nothing else is read: it stays as trained.
+
+        Raises:
+            CampaignError: if that file is no TOML, or its labels are impossible.
+        """
+        own = self.folder / "campaign.toml"
+        if not own.exists():
+            return self.campaign
+        content = {**self.manifest["campaign"], "labels": Campaign.content(own).get("labels", {})}
+        return self.campaign.model_copy(update={"labels": Campaign.parse(content, own).labels})
 
     @property
     def bundle(self) -> Path:

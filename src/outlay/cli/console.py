@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from contextvars import ContextVar
 from pathlib import Path
 from textwrap import wrap
 from typing import TYPE_CHECKING, Annotated, Any
@@ -50,14 +51,24 @@ Threads = Annotated[
 ]
 
 WIDTH, LEAST = 80, 10  # columns of a screen, and of a table's column that is broken into lines
+WORDS = 3  # spaces of a cell that is a sentence, not a name or a number
 EVERY = 10.0  # seconds between two lines of progress
 
 stdout = Console(soft_wrap=True)
 stderr = Console(stderr=True)
 
 
+_told: ContextVar[Callable[[str], str]] = ContextVar("told", default=str)  # in the log's unit of time
+
+
+def tell_as(told: Callable[[str], str]) -> None:
+    """Pass what is printed from now on through `Campaign.timed`, until the next command."""
+    _told.set(told)
+
+
 def use_threads(threads: int | None) -> None:
-    """Keep this process, and every library in it, on that many processors (where the system can)."""
+    """Begin a command: keep this process, and every library in it, on that many processors (where the system can)."""
+    tell_as(str)
     if threads is not None and hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:threads])
 
@@ -147,22 +158,22 @@ def print_json(value: object) -> None:
 def say(*sentences: str) -> None:
     """Print lines as they are."""
     for sentence in sentences:
-        stdout.print(sentence, markup=False, highlight=False)
+        stdout.print(_told.get()(sentence), markup=False, highlight=False)
 
 
 def warn(sentence: str) -> None:
     """Print a line beside the results, on stderr."""
-    stderr.print(sentence, markup=False, highlight=False, soft_wrap=True)
+    stderr.print(_told.get()(sentence), markup=False, highlight=False, soft_wrap=True)
 
 
-def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[Any]], *, screen: bool = False) -> None:
-    """An aligned table of values; columns of numbers to the right. `screen`: broken into lines, to be no wider."""
+def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[Any]], *, screen: bool = True) -> None:
+    """An aligned table of values, no wider than a screen unless it is to be whole; columns of numbers to the right."""
     cells = [[text(value) for value in row] for row in rows]
     right = [i > 0 and all(line[i][:1] in "0123456789+-−–" for line in cells) for i in range(len(columns))]
     _print(title, [list(columns)], cells, right, screen=screen)
 
 
-def show(table: Table, *, screen: bool = False) -> None:
+def show(table: Table, *, screen: bool = True) -> None:
     """A table that a page shows as well: its columns' notes stand below their heads. `screen`: as of `table`."""
     heads = [[column.head for column in table.columns], [column.note for column in table.columns]]
     lines = [[cell.line for cell in row.cells] for row in table.rows]
@@ -178,14 +189,27 @@ def show(table: Table, *, screen: bool = False) -> None:
 def _print(title: str, heads: list[list[str]], lines: list[list[str]], right: list[bool], *, screen: bool) -> None:
     """Aligned columns on stdout, never cut off; a line of fewer cells, one of which spans columns, widens none.
 
-    `screen`: where they are wider than one, heads and words are broken into lines.
+    `screen`: where they are wider than one, heads and words are broken into lines, and what is still too wide follows
+    below, with the first column again.
     """
-    heads, lines = _broken(heads, lines, right) if screen else (heads, lines)
+    told = _told.get()
+    heads = [[told(cell) for cell in line] for line in heads]
+    lines = [[told(cell) if cell.count(" ") >= WORDS else cell for cell in line] for line in lines]  # no names
+    if title:
+        stdout.print(told(title), style="bold", markup=False, highlight=False)
+    if not screen:
+        _aligned(heads, lines, right)
+        return
+    for place, part in enumerate(_blocks(heads, lines, right)):
+        if place:
+            say("")
+        _aligned(*part)
+
+
+def _aligned(heads: list[list[str]], lines: list[list[str]], right: list[bool]) -> None:
     whole = [line for line in [*heads, *lines] if len(line) == len(right)]
     widths = [max(len(line[i]) for line in whole) for i in range(len(right))]
     widths[0] = max(len(line[0]) for line in [*heads, *lines])
-    if title:
-        stdout.print(title, style="bold", markup=False, highlight=False)
     for line in [*heads, *lines]:
         aligned = [
             cell.rjust(width) if to_right and len(line) == len(right) else cell.ljust(width)
@@ -194,16 +218,57 @@ def _print(title: str, heads: list[list[str]], lines: list[list[str]], right: li
         say("  " + "   ".join(aligned).rstrip())
 
 
+Block = tuple[list[list[str]], list[list[str]], list[bool]]
+
+
+def _blocks(heads: list[list[str]], lines: list[list[str]], right: list[bool]) -> list[Block]:
+    """The table in blocks that fit a screen: as many columns as can be broken into it, then the next ones."""
+    count, found, start = len(right), list[Block](), 1
+    while start < count or not found:
+        end = count
+        while True:
+            columns = [0, *range(start, end)]
+
+            def picked(line: list[str], columns: list[int] = columns, first: bool = not found) -> list[str] | None:
+                if len(line) == count:
+                    return [line[i] for i in columns]
+                return line if first else None  # what spans columns is told once
+
+            above, below = ([each for line in part if (each := picked(line)) is not None] for part in (heads, lines))
+            sides = [right[i] for i in columns]
+            few = end - start <= 1
+            broken = _broken(above, below, sides, words=few)
+            if few or _width(*broken, sides) <= WIDTH:
+                break
+            end -= 1
+        found.append((*broken, sides))
+        start = max(end, 1)
+        if count == 1:
+            break
+    return found
+
+
+def _width(heads: list[list[str]], lines: list[list[str]], right: list[bool]) -> int:
+    whole = [line for line in [*heads, *lines] if len(line) == len(right)]
+    return 2 + sum(max(len(line[i]) for line in whole) for i in range(len(right))) + 3 * (len(right) - 1)
+
+
 def _broken(
-    heads: list[list[str]], lines: list[list[str]], right: list[bool]
+    heads: list[list[str]], lines: list[list[str]], right: list[bool], *, words: bool
 ) -> tuple[list[list[str]], list[list[str]]]:
-    """Heads and lines of which the widest columns are broken at spaces, until all fit a screen as far as they can."""
+    """Heads and lines of which the widest columns are broken at spaces, until all fit a screen as far as they can.
+
+    `words`: a word that is still too long, such as a path, is broken too.
+    """
     both = [line for line in [*heads, *lines] if len(line) == len(right)]
     widths = [max((len(line[i]) for line in both), default=0) for i in range(len(right))]
-    words = [max([0, *(len(word) for line in both for word in line[i].split(" "))]) for i in range(len(right))]
+    longest = [max([0, *(len(word) for line in both for word in line[i].split(" "))]) for i in range(len(right))]
     whole = [max([0, *(len(line[i]) for line in lines if len(line) == len(right))]) for i in range(len(right))]
-    readable = [max(LEAST, words[i], whole[i] if right[i] else 0) for i in range(len(right))]
-    for least in (readable, words):  # numbers are broken where all else was not enough
+    readable = [max(LEAST, longest[i], whole[i] if right[i] else 0) for i in range(len(right))]
+    stages = [readable, longest]  # numbers are broken where all else was not enough
+    if words:
+        stages.append([longest[i] if right[i] else min(longest[i], LEAST) for i in range(len(right))])
+    for least in stages:
         while 2 + sum(widths) + 3 * (len(widths) - 1) > WIDTH:
             able = [i for i in range(len(widths)) if widths[i] > least[i]]
             if not able:
@@ -212,7 +277,9 @@ def _broken(
 
     def parts(line: list[str], *, below: bool) -> list[list[str]]:
         if len(line) != len(right):
-            return [line]
+            room = max(LEAST, WIDTH - 5 - max(widths[0], len(line[0])))
+            said = wrap("   ".join(line[1:]), room) or [""]
+            return [[line[0] if place == 0 else "", part] for place, part in enumerate(said)]
         cells = [wrap(cell, width) or [""] for cell, width in zip(line, widths, strict=True)]
         deep = max(map(len, cells))
         pad = [([""] * (deep - len(cell)) + cell) if below else (cell + [""] * (deep - len(cell))) for cell in cells]

@@ -330,10 +330,11 @@ def _show_notes(notes: Iterable[ExperimentNote]) -> None:
 
 def _page_writer(path: Path) -> Callable[[Analysis], object]:
     """The function that writes the page; what prevents it is reported before the log is read."""
-    from outlay.pages.experiment import check_page_path, write_page
+    from outlay.pages.experiment import render
+    from outlay.pages.page import check_page_path, write_page
 
     check_page_path(path)
-    return lambda analysis: write_page(analysis, path)
+    return lambda analysis: write_page(render(analysis), path)
 
 
 def _columns(given: list[str]) -> dict[str, str]:

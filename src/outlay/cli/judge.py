@@ -1,9 +1,10 @@
-"""Commands that judge what was learned, and show it: evaluate, frontier, report, compare."""
+"""Commands that judge what was learned, and show it: evaluate, frontier, report, index, compare."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -23,6 +24,7 @@ from outlay.cli.console import (
     say,
     show,
     table,
+    tell_as,
     use_threads,
     warn,
 )
@@ -37,9 +39,9 @@ if TYPE_CHECKING:  # the import takes long, and --help does without it
     from outlay.estimators.certificate import Certificate
     from outlay.evaluating.budget_curve import BudgetCurve
     from outlay.evaluating.evaluation import Evaluation
-    from outlay.pages.tables import Table
 
 
+whole = partial(show, screen=False)  # of -v
 FAILED = 3  # the exit code of what --fail-on names
 OUTCOMES: dict[str, Callable[[Certificate], bool]] = {  # of --fail-on
     "not-certified": lambda of: not of.certified and of.held is None,
@@ -110,6 +112,7 @@ def evaluate(
         print_json(result.to_dict())
     elif not quiet:
         campaign = run.campaign if run else data.campaign
+        tell_as(campaign.timed)
         if verbose:
             _show(result, campaign, run.manifest["margin"] if run else None)
         else:
@@ -153,10 +156,10 @@ def _show(result: Evaluation, campaign: Campaign, margins: Sequence[float] | Non
     from outlay.pages import evaluation_words, tables
     from outlay.pages.results import discounted
 
-    show(tables.policies(result, campaign))
+    whole(tables.policies(result, campaign))
     say(*(f"  {row.name}: {row.note}" for row in result.rows(campaign) if row.note))
     say(*(discounted(campaign) if result.window is None else [result.window.words]))
-    show(tables.by_estimator(result, campaign))
+    whole(tables.by_estimator(result, campaign))
     for name in dict.fromkeys(e.estimator for e in result.estimates):
         say(f"  {name}: {ESTIMATORS[name].note}")
     say(
@@ -164,12 +167,12 @@ def _show(result: Evaluation, campaign: Campaign, margins: Sequence[float] | Non
         *(f"  {reason}" for reason in evaluation_words.reasons(result, campaign)),
     )
     for each in tables.segments(result, campaign):
-        show(each)
+        whole(each)
     for name, each in tables.differences(result, campaign):
         if name != "old":
-            show(each)
-    show(tables.checks(result))
-    _rests_on(result)
+            whole(each)
+    whole(tables.checks(result))
+    _rests_on(result, once=bool(campaign.log.once))
     _certificate(result, campaign, margins)
     say(f"Grade: {result.grade}.", result.verdict.words)
     for test in (result.test, result.settling):
@@ -180,17 +183,18 @@ def _show(result: Evaluation, campaign: Campaign, margins: Sequence[float] | Non
     say(f'"Sure" and "certified" hold {result.condition}.')
 
 
-def _rests_on(result: Evaluation) -> None:
+def _rests_on(result: Evaluation, *, once: bool) -> None:
     """Say what the numbers rest on beside the checks."""
     from outlay.pages import evaluation_words, tables
 
     diagnostics = result.diagnostics
     if diagnostics.path_bias is not None:
         say(f"Bias: {diagnostics.path_bias.words}.")
-    say(f"Days: {diagnostics.days.words}.")
+    if not once:
+        say(f"Days: {diagnostics.days.words}.")
     if diagnostics.sensitivity is not None:
         say(f"Unlogged causes: {diagnostics.sensitivity.words}.")
-    show(tables.paths(result))
+    whole(tables.paths(result, once=once))
     say(*evaluation_words.unseen(result))
 
 
@@ -207,7 +211,7 @@ def _certificate(result: Evaluation, campaign: Campaign, margins: Sequence[float
         f"{'certified' if found.certified else 'held while serving' if found.held else 'not certified'}."
     )
     if any(line.bound is not None for line in found.budgets):
-        show(certificate(result, campaign, margins))
+        whole(certificate(result, campaign, margins))
     if found.look and found.alpha and found.alpha < 0.99 * alpha_of(found.look, result.confidence):
         say(BESIDE_CURVE)
     if result.holding is not None:
@@ -230,6 +234,16 @@ def frontier(
             help="Write the bundle for the one --budget here, certified (all of a run are one counted look).",
         ),
     ] = None,
+    least_money: Annotated[
+        bool, typer.Option("--least-money", help="Which budget keeps today's reward for the least money?")
+    ] = False,
+    worth: Annotated[
+        float | None,
+        typer.Option(metavar="MONEY", help="Up to which budget does one more unit of the reward cost at most this?"),
+    ] = None,
+    gain: Annotated[
+        float | None, typer.Option(metavar="SHARE", help="Which budget buys so much more than today, e.g. 0.03?")
+    ] = None,
     confidence: Confidence = None,
     as_json: Json = False,
     verbose: Verbose = False,
@@ -241,17 +255,24 @@ def frontier(
     Without options the curve is also written as the run's page, RUN/frontier.html.
 
     Example: outlay frontier run --budget 1.5 --out bundles/1.5
+
+    Example: outlay frontier run --least-money --worth 2.5 --gain 0.03
     """
     use_threads(threads)
     with progress("frontier", quiet=quiet or as_json) as report:
+        from outlay.choosing.run import Run
         from outlay.jobs.frontier import frontier as job
 
-        curve = job(run, budget or (), export=out, confidence=confidence, progress=report)
-    asked = bool(out or budget or confidence)
+        goals: dict[str, Any] = {"least_money": least_money, "worth": worth, "gain": gain}
+        curve = job(run, budget or (), export=out, confidence=confidence, progress=report, **goals)
+        campaign = Run.open(run).labelled
+    goals_asked = least_money or worth is not None or gain is not None
+    asked = bool(out or budget or confidence or goals_asked)
     if as_json:
         print_json({"page": None if asked else str(run / "frontier.html"), **asdict(curve)})
     elif not quiet:
-        _show_frontier(curve, run, verbose=verbose)
+        tell_as(campaign.timed)
+        _show_frontier(curve, campaign, run, asked=goals_asked, verbose=verbose)
         if curve.export is not None:
             say(f"{out} written (look {curve.export.look} at the certify users).", curve.export.verdict.words)
             return
@@ -262,35 +283,31 @@ def frontier(
         say(f"{page} written: the curve with a slider; it works offline.")
 
 
-def _briefly(table: Table, budgets: int) -> Table:
-    """The table without what a budget's policy is made of and the marginal reward, which the headline gives."""
-    marginal = 3 + budgets
+def _show_frontier(curve: BudgetCurve, campaign: Campaign, run: Path, *, asked: bool, verbose: bool) -> None:
+    """A table of the curve, and below it what the requested budgets and goals are, and what is certified."""
+    from outlay.pages.frontier_answers import Answers
+    from outlay.pages.frontier_words import CERTIFIED, CurveWording, goal_line, headline, judged, losses, table
 
-    def kept(cells: tuple[Any, ...]) -> tuple[Any, ...]:
-        return cells[:marginal] + cells[marginal + 1 : -1]
-
-    return replace(
-        table, columns=kept(table.columns), rows=tuple(replace(row, cells=kept(row.cells)) for row in table.rows)
-    )
-
-
-def _show_frontier(curve: BudgetCurve, run: Path, *, verbose: bool) -> None:
-    """A table of the curve, and below it what the requested budgets buy and what is certified."""
-    from outlay.pages.frontier_words import CERTIFIED, CurveWording, headline, judged, losses, table
-
-    wording, money, old = CurveWording.of(curve), curve.money_limit, curve.old
-    found = table(curve, wording)
-    show(found if verbose else _briefly(found, len(curve.budgets)), screen=not verbose)
+    wording, answers = CurveWording.of(curve, campaign, str(run)), Answers.of(curve, campaign)
+    money, old = curve.money_limit, curve.old
+    found = answers.table if answers and not verbose else table(curve, wording, brief=not verbose)
+    show(found, screen=not verbose)
+    if answers and not asked:
+        say(answers.headline, *answers.how)
+    elif curve.goals and (asked or verbose):
+        say(*(goal_line(goal, wording) if answers is None else answers.line(goal) for goal in curve.goals))
     if money.limit < curve.least:
         say(f"The campaign's own limit, {plain(money.limit)}, lies below the curve.")
-    for point in curve.requested:
-        bought, ends, marginal = headline(point, wording)
-        say(f"{bought} ({ends}). {marginal}" + (f" It is {point.certificate}." if point.certified is False else ""))
-    known = "not measured, since too few rows of the log say what it brings"
-    if old is not None:
-        spent = number(old.spend[curve.place], wording.spend_digits[curve.place])
-        known = f"{wording.value(old.value)} at {spent}"
-    say(f"The log's policy: {known}.", curve.check)
+    if verbose or answers is None:  # the table has the totals of the same
+        for point in curve.requested:
+            bought, ends, marginal = headline(point, wording)
+            held = f" It is {point.certificate}." if point.certified is False else ""
+            say(f"{bought} ({ends}). {marginal}{held}")
+        known = "not measured, since too few rows of the log say what it brings"
+        if old is not None:
+            spent = number(old.spend[curve.place], wording.spend_digits[curve.place])
+            known = f"{wording.value(old.value)} at {spent}"
+        say(f"The log's policy: {known}.", curve.check)
     if (band := curve.band) is None:
         say(f"Not certified yet: outlay evaluate {run} looks at the certify users, once for every budget.")
     else:
@@ -316,6 +333,26 @@ def report(run: RunFolder, as_json: Json = False, quiet: Quiet = False, threads:
         print_json({"page": str(path)})
     elif not quiet:
         say(f"{path} written: one page; it works offline.")
+
+
+def index(
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="A folder that holds runs, such as runs.")],
+    as_json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Write one page of the runs in a folder: their verdicts, and links to their pages, into FOLDER/index.html.
+
+    Example: outlay index runs
+    """
+    from outlay.jobs.index import index as job
+
+    found = job(folder)
+    if as_json:
+        print_json(asdict(found))
+    elif not quiet:
+        rows = [(run.folder, run.grade or run.problem or "not evaluated yet", run.gain) for run in found.runs]
+        table("", ("run", "grade", "against now"), rows)
+        say(f"{found.page} written: runs and verdicts, with links to their pages.")
 
 
 def compare(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from textwrap import shorten
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -26,20 +27,20 @@ from outlay.cli.console import (
     show,
     stdout,
     table,
+    tell_as,
     use_threads,
     warn,
 )
 from outlay.core.actions import shown
 from outlay.core.errors import OutlayError, listed, nearest
 from outlay.core.files import can_resume, partial_of
-from outlay.core.wording import Interval, counted, decimals, exact, number, percent, signed
-from outlay.core.wording import days as counted_days
+from outlay.core.wording import Interval, counted, decimals, exact, in_units, number, percent, signed
 from outlay.training import METHODS, ORACLES
 
 if TYPE_CHECKING:
     from outlay.choosing.run import Run
+    from outlay.evaluating.log_check import CheckReport
     from outlay.evaluating.log_size import LogSize
-    from outlay.jobs.check import CheckReport
     from outlay.jobs.init import OpenQuestion, Reasoned
     from outlay.jobs.plan_log import LogPlan
     from outlay.logs.effects import Effect
@@ -238,6 +239,10 @@ def check(
     sql: Annotated[
         bool, typer.Option("--sql", help="Print the SQL that makes the rows of [[events]], and stop.")
     ] = False,
+    report: Annotated[
+        Path | None,
+        typer.Option("--report", metavar="PAGE", help="Write what was found as a page with charts, an .html file."),
+    ] = None,
     as_json: Json = False,
     verbose: Verbose = False,
     quiet: Quiet = False,
@@ -245,7 +250,7 @@ def check(
 ) -> None:
     """Data quality, randomisation, overlap, and the effect of the first day's action. Exits 2 if a finding blocks.
 
-    Example: outlay check campaign.toml --json
+    Example: outlay check campaign.toml --report log.html
     """
     from outlay.jobs.check import check as job
     from outlay.jobs.check import rows_sql
@@ -258,13 +263,15 @@ def check(
         else:
             say(text)
         return
-    with progress("check", quiet=quiet or as_json) as report:
-        report(0.0, "reading the log")
-        found = job(campaign, threads=threads)
+    with progress("check", quiet=quiet or as_json) as tell:
+        tell(0.0, "reading the log")
+        found = job(campaign, page=report, threads=threads)
     if as_json:
-        print_json(found.to_dict())
+        print_json({**found.to_dict(), "page": None if report is None else str(report)})
     elif not quiet:
         _show_check(found, verbose=verbose)
+        if report is not None:
+            say(f"{report} written: the log on one page, with charts; it works offline.")
     if quiet:  # errors still show
         for finding in found.findings:
             if finding.level == "error":
@@ -309,7 +316,7 @@ def plan_log(
 
 def _show_log_plan(found: LogPlan) -> None:
     """A row per share that is drawn at random."""
-    days = "" if found.days == 1 else f" x {counted_days(found.days)}"
+    days = "" if found.span is None else f" x {found.span}"
     header = ["drawn at random", f"changes {found.reward} by", "interval of a gain", "gain found"]
     rows = []
     for size in found.sizes:
@@ -340,6 +347,7 @@ def _relative(share: float) -> str:
 
 def _show_check(found: CheckReport, *, verbose: bool) -> None:
     """Findings first, then what was given, then what it did."""
+    tell_as(partial(in_units, unit=found.unit))
     facts = {"rows": found.rows, "users": found.users, "days": found.days, "first": str(found.first)}
     facts |= {"last": str(found.last), "duplicates": found.duplicates}
     if found.once:  # a row is all there is of a user: at most it says when
@@ -437,6 +445,7 @@ def prepare(
     elif not quiet:
         table("", ("rows", "users", "learn", "select", "certify"), [(len(data), len(data.users), *counts)])
         manifest = data.manifest
+        tell_as(data.campaign.timed)
         for told in (*([manifest.events["words"]] if manifest.events else ()), *manifest.told):
             say(f"{told}.")
         say(f"{out} written. Next: outlay train {out} --out run")
@@ -501,10 +510,11 @@ def train(
 
 def _show_run(run: Run, *, verbose: bool) -> None:
     """What was learned, in two sentences; or all members and notes."""
+    tell_as(run.campaign.timed)
     if verbose:
         from outlay.pages.tables import members
 
-        show(members(run))
+        show(members(run), screen=False)
         say(*(f"note: {note}" for note in run.manifest["notes"]))
         return
     from outlay.pages.tables import limit

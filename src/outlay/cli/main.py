@@ -65,6 +65,7 @@ for command in (
     judge.evaluate,
     judge.frontier,
     judge.report,
+    judge.index,
     judge.compare,
     use.score,
     use.allocate,

@@ -12,8 +12,9 @@ from __future__ import annotations
 
 import math
 import re
+from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from outlay.core.wording import plain
@@ -45,12 +46,14 @@ class ActionNames:
         amounts: whether those are amounts, so that more can be done with them than to tell them apart.
         holds: what the column of the log holds for them, which SQL of the campaign file sees: their labels, as texts
             or as what these are texts of; or amounts, of which labels are bins where there are any.
+        edges: of those bins, ascending, the last one's upper edge as well; none where actions are no bins.
     """
 
     labels: tuple[str, ...] = ()
     values: tuple[float, ...] = ()
     amounts: bool = True
     holds: Holds = field(default="amounts", compare=False)
+    edges: tuple[float, ...] = field(default=(), compare=False)
 
     @classmethod
     def of(
@@ -73,7 +76,12 @@ class ActionNames:
         log, meta = content["log"], content["campaign"]
         labels = [each for each in log.get("actions") or () if isinstance(each, str)]
         holds: Holds = "amounts" if log.get("bins") else log.get("holds") or "texts"
-        return cls.of(labels, log.get("amounts") or (), meta.get("none"), holds)
+        return cls.of(labels, log.get("amounts") or (), meta.get("none"), holds).with_edges(log.get("bins"))
+
+    def with_edges(self, bins: Any) -> ActionNames:
+        """The same with the edges of bins, as a log was read."""
+        told = isinstance(bins, list | tuple) and self.labels
+        return replace(self, edges=tuple(map(float, bins))) if told else self
 
     def amount(self, value: float) -> float | None:
         """How much an action with a name gives; None where that is not known, or actions are amounts."""
@@ -142,6 +150,13 @@ class ActionNames:
                 return self.values[self.labels.index(each)]
         number = _number(given) if self.amounts else None
         return number if number in self.values else None
+
+    def allowed(self, given: Given) -> float | None:
+        """As `value`, and any amount of a bin is that bin: what a list of allowed actions means."""
+        value, number = self.value(given), _number(given)
+        if value is not None or number is None or not self.edges or not self.edges[0] <= number <= self.edges[-1]:
+            return value
+        return self.values[len(self.values) - len(self.edges) + 1 + bisect_right(self.edges[1:-1], number)]
 
 
 def as_text(given: Given) -> str:

@@ -22,9 +22,9 @@ from pydantic import Field, field_validator, model_validator
 from outlay.core.actions import ActionNames, Given, Holds, named, shown
 from outlay.core.addresses import Place, absolute, mistake
 from outlay.core.errors import CampaignError, nearest
-from outlay.core.event_tables import EventTable, RowsSection
+from outlay.core.event_tables import OF_EVENTS, EventTable, RowsSection
 from outlay.core.settings import Section, Settings, impossible
-from outlay.core.wording import plain, readable
+from outlay.core.wording import in_units, plain, readable
 
 Positive = Annotated[int, Field(gt=0)]
 OneOrMore = Annotated[str, Field(min_length=1)] | tuple[Annotated[str, Field(min_length=1)], ...]
@@ -32,6 +32,7 @@ Delay = Annotated[int, Field(ge=0, le=3650)]
 _WORD = re.compile(r"\w{1,40}")
 _SUMMARY = re.compile(r"(mean|sum|count|decayed|last|since)\((.+)\) over (\d+) \w+", re.DOTALL)
 ONCE = {"discount": 0.0, "horizon_days": 1, "report_days": (1,)}  # of a log in which each user has one row
+DAYS_OF = {"hour": 1 / 24, "day": 1, "week": 7, "month": 365.25 / 12}  # in a unit of time
 MOST_BINS = 50
 MOST_LAGS = 60  # days that are a feature each
 # What keeps the money budget: a margin below it, as proof; the cap of a server; or the one where there is no cap, and
@@ -565,9 +566,11 @@ class Campaign(Settings):
                 raise impossible(
                     "log.source is not given: the file with the log, or [[events]] of which its rows are made"
                 )
-            if self.rows != RowsSection():
-                raise impossible("[rows] is given, and [[events]] is not: what is a row of them")
+            if self.rows.until != "all":
+                raise impossible("rows.until is given, and [[events]] is not: until when rows are made of them")
             return self
+        if self.rows.unit not in (None, *OF_EVENTS):
+            raise impossible(f"rows.unit is {self.rows.unit!r}; of [[events]] expected: {', '.join(OF_EVENTS)}")
         for key in ("source", "query", "events"):
             if getattr(log, key) is not None:
                 raise impossible(f"log.{key} is given, and so is [[events]]: the rows are made of one of them")
@@ -629,7 +632,8 @@ class Campaign(Settings):
     def names(self) -> ActionNames:
         """What actions are called."""
         holds = "amounts" if self.log.bins is not None else self.log.holds or "texts"
-        return ActionNames.of(self.log.labels, self.log.amounts or (), self.meta.none, holds)
+        found = ActionNames.of(self.log.labels, self.log.amounts or (), self.meta.none, holds)
+        return found.with_edges(self.log.bins)
 
     def given(self, value: float) -> Given:
         """What people and files call the action that is this number inside."""
@@ -698,6 +702,15 @@ class Campaign(Settings):
         known: dict[str, Label] = getattr(self.labels, kind)
         return known.get(name) or Label(label=readable(name))
 
+    def told(self, kind: LabelKind, name: str = "") -> str:
+        """What tables and axes call a thing: by `[labels]`, else by its name or column as it is."""
+        if kind == "reward":
+            return self.labels.reward.label if self.labels.reward else self.reward_label
+        if kind == "action":
+            return self.labels.action.label if self.labels.action else self.action_label
+        known: dict[str, Label] = getattr(self.labels, kind)
+        return known[name].label if name in known else name
+
     @property
     def source(self) -> Place:
         """The log's path or glob, absolute, or several; or its address. Of rows made of events, the tables' paths."""
@@ -707,11 +720,36 @@ class Campaign(Settings):
         sources = (*(table.source for table in self.events), *joined)
         return tuple((self.path.parent / source).resolve() for source in sources)
 
+    @property
+    def unit(self) -> str:
+        """What one unit of `time` is called: day, week, hour …; where each user has one row, a decision."""
+        return "decision" if self.log.once else self.rows.unit or "day"
+
+    def units(self, days: int) -> float:
+        """So many days in the log's unit of time; of a log that counts decisions or steps a day is taken as one."""
+        return days / DAYS_OF.get(self.unit, 1.0)
+
+    def timed(self, text: str) -> str:
+        """A sentence that speaks of days, in the log's unit of time; names are left as the file has them."""
+        if self.unit == "day":
+            return text
+        labels = (*self.labels.budgets.values(), *self.labels.segments.values(), *self.labels.actions.values())
+        told = (
+            self.called("reward"),
+            self.called("action"),
+            *labels,
+            *(self.called("budgets", b.name) for b in self.budgets),
+        )
+        own = (self.meta.name, *self.log.features.names, *self.log.labels, *(label.label for label in told))
+        return in_units(text, self.unit, own)
+
     def read_as(self, read: Campaign) -> Campaign:
-        """The same campaign with what it leaves open as another was read: labels, and whether users have one row."""
+        """The same campaign with what it leaves open as another was read: labels, units, whether users have one row."""
         open_keys = (key for key in ("actions", "amounts", "holds") if getattr(self.log, key) is None)
         settled = {key: getattr(read.log, key) for key in open_keys} | {"bins": read.log.bins}
         found = self.model_copy(update={"log": self.log.model_copy(update=settled)})
+        if self.rows.unit is None:
+            found = found.model_copy(update={"rows": self.rows.model_copy(update={"unit": read.rows.unit})})
         return found.with_one_row() if read.log.once else found
 
     def with_one_row(self) -> Campaign:

@@ -1,9 +1,9 @@
-"""`[[events]]`: tables of what happened, of which rows of users and times are made (`logs/event_rows.py`)."""
+"""`[[events]]`: tables of what happened, of which rows of users and times are made (`logs/event_rows.py`); `[rows]`."""
 
 from __future__ import annotations
 
 import re
-from typing import Literal, Self
+from typing import Literal, Self, get_args
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from pydantic import Field, field_validator, model_validator
@@ -11,7 +11,8 @@ from pydantic import Field, field_validator, model_validator
 from outlay.core.addresses import mistake, scheme_of
 from outlay.core.settings import Section, impossible
 
-Unit = Literal["hour", "day", "week", "decision"]
+Unit = Literal["hour", "day", "week", "month", "decision", "step"]
+OF_EVENTS = ("hour", "day", "week", "decision")  # what rows of [[events]] can be made by
 SPAN = re.compile(r"(\d+) (hour|day|week)s?")
 
 
@@ -58,9 +59,11 @@ class EventTable(Section):
 
 
 class RowsSection(Section):
-    """`[rows]`: what a row is, of those that are made of events."""
+    """`[rows]`: what a unit of time is, and with `[[events]]` what a row is."""
 
-    unit: Unit = "day"  # each user has a row per unit; "decision": a row per event of the table with the action
+    # Each user has a row per unit; "decision": a row per event of the table with the action. Absent: by the day; where
+    # times are whole numbers of a log that has its rows, as their column is called.
+    unit: Unit | None = None
     zone: str = "UTC"  # of days and weeks; times without a zone are taken as they stand
     until: Literal["all", "user"] = "all"  # rows go on to the last event of all; or to the user's own last one
 
@@ -72,3 +75,9 @@ class RowsSection(Section):
         except (ValueError, OSError, ZoneInfoNotFoundError):
             raise impossible(f"is {value!r}; expected: a time zone, as Europe/Berlin or UTC") from None
         return value
+
+
+def unit_called(time: str) -> Unit:
+    """The unit of whole numbers, by the name of their column: `week_no` → week; of other names the day."""
+    words = re.split(r"[\W_\d]+", time.lower())
+    return next((unit for unit in get_args(Unit) if unit in words or f"{unit}s" in words), "day")

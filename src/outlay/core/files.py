@@ -62,6 +62,23 @@ def document_text(value: object) -> str:
     return json.dumps(value, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
 
 
+def as_path(value: object, name: str, expected: str) -> Path:
+    """An argument that is a path.
+
+    Args:
+        value: of the argument.
+        name: of it, by which errors call it.
+        expected: what is taken, e.g. `the path of a RUN folder`.
+
+    Raises:
+        OutlayError: if it is none.
+    """
+    if not isinstance(value, str | os.PathLike) or not str(value):
+        found = "is an empty text" if value == "" else f"is {repr(value)[:40]}"
+        raise OutlayError(f"{found}; {expected} is expected.", where=name, way_out=f"Give {expected}.")
+    return Path(value)
+
+
 def kind_of(path: Path) -> str | None:
     """What outlay wrote into a folder (data, run, bundle, campaign, …), or None if it did not write it."""
     try:

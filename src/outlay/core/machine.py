@@ -16,6 +16,7 @@ EXTRAS = {
     "postgres": ("psycopg", "adbc_driver_postgresql", "adbc_driver_manager"),
     "excel": ("python_calamine",),
     "gym": ("gymnasium",),
+    "minari": ("minari", "h5py", "PIL"),
     "mcp": ("mcp", "mcp_types"),
     "cluster": ("ray",),
 }  # top-level packages of each, as in pyproject.toml

@@ -138,11 +138,11 @@ WORDS = {
     ReasonKind.REPRODUCED: "the estimator gives the old policy's observed totals back",
     ReasonKind.NO_TOTAL: "not compared: no user has as many days in the log as an estimated total counts",
     ReasonKind.NOT_TESTED: "not tested: too few users, or clusters of them, have two days with a choice",
-    ReasonKind.ONE_ROW: "nothing to test: each user has one row, so there are no days before it",
+    ReasonKind.ONE_ROW: "nothing to test: each user has one row, so nothing comes before it",
     ReasonKind.NOT_ALL_GIVEN: "not tested: for some users the log's policy never gave some of the allowed actions, "
     "so nothing says what they would do",
-    ReasonKind.ENOUGH: "given state and action, the days before say no more about outcomes and the next state "
-    "(strongest: correlation {correlation:+.3f} ± {error:.3f})",
+    ReasonKind.ENOUGH: "the features say enough of a user: given them and the action, the days before foretell nothing "
+    "of what follows (at most a correlation of {correlation:+.3f} ± {error:.3f})",
     ReasonKind.SHORT: "the state does not say enough: given state and action, {source} still predicts {outcome} "
     "(correlation {correlation:+.3f} ± {error:.3f})",
     ReasonKind.BALANCED: "given the state, the action does not depend on what users did on the days before",

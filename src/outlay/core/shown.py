@@ -11,20 +11,25 @@ def tables(self) -> Mapping[str, Sequence[Any]]: ...      # rows are dataclasses
 
 from __future__ import annotations
 
+import copy
 import html
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, fields, is_dataclass
 from importlib import import_module
-from typing import Any
+from typing import Any, TypeVar
 
 import pyarrow as pa
 
+from outlay.core.campaign import Campaign
 from outlay.core.errors import OutlayError, nearest
+from outlay.core.machine import optional
 
 ROWS = 20  # of a table in a notebook
 DIGITS = 4  # of a number there
+SENTENCES = ("words", "message", "way_out", "condition", "check", "question", "note")  # fields of results
+R = TypeVar("R")
 
 
 class Shown(ABC):
@@ -85,6 +90,19 @@ class Shown(ABC):
         _needed("pandas")
         return self.to_arrow(table).to_pandas()
 
+    def plot(self, what: str | None = None) -> Any:
+        """A chart of the result (Altair), for notebooks; needs the extra report.
+
+        Args:
+            what: which one, where there are several; None: the first.
+
+        Raises:
+            OutlayError: if there is no such chart.
+        """
+        with optional():
+            plots = import_module("outlay.pages.plots")  # above this floor: loaded only when it is asked for
+        return plots.plot(self, what)
+
     def to_polars(self, table: str | None = None) -> Any:
         """The same as a polars DataFrame; needs polars."""
         return _needed("polars").from_arrow(self.to_arrow(table))
@@ -106,3 +124,21 @@ def _cell(value: Any) -> str:
     if value is None:
         return "–"
     return f"{value:.{DIGITS}g}" if isinstance(value, float) else str(value)
+
+
+def told_in(result: R, campaign: Campaign) -> R:
+    """A result with its sentences in the unit of time of a log (`Campaign.timed`); names and figures stay."""
+    return result if campaign.unit == "day" else _told(result, campaign.timed)
+
+
+def _told(value: Any, told: Callable[[str], str]) -> Any:
+    if is_dataclass(value) and not isinstance(value, type):
+        changed = copy.copy(value)
+        for name in (field.name for field in fields(value)):
+            each = getattr(value, name)
+            said = told(each) if name in SENTENCES and isinstance(each, str) else _told(each, told)
+            object.__setattr__(changed, name, said)  # also of what is frozen, or made from other fields
+        return changed
+    if isinstance(value, tuple) and value and is_dataclass(value[0]):
+        return tuple(_told(each, told) for each in value)
+    return value

@@ -25,7 +25,7 @@ from outlay.core.actions import Given
 from outlay.core.assignment import Assignment
 from outlay.core.campaign import Campaign
 from outlay.core.errors import FolderError
-from outlay.core.files import read_manifest
+from outlay.core.files import as_path, read_manifest
 from outlay.core.schema import Schema
 from outlay.core.shown import Shown
 from outlay.core.wording import number
@@ -352,7 +352,7 @@ class Transitions(Shown):
         Raises:
             FolderError: if it is missing, half-written, damaged or of another format version.
         """
-        folder = Path(folder)
+        folder = as_path(folder, "data", "the path of a DATA folder")
         manifest = DataManifest.read(folder)
         column, needed = partial(_column, folder, manifest), partial(_needed, folder, manifest)
         rows = manifest.rows

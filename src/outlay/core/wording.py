@@ -9,6 +9,7 @@ from typing import NamedTuple, Protocol
 
 NONE = "–"
 ROUNDING = 1e-5  # of the largest value of a column: an interval so narrow is rounding, and asks for no digits
+ADVERBS = {"hour": "hourly", "week": "weekly", "month": "monthly"}  # as daily; of other units there is none
 LONGEST = 1e15  # a number from there on is told by its power of ten, as one that six digits would show as 0
 
 
@@ -167,3 +168,33 @@ def counted(count: int, what: str) -> str:
 def days(count: str | int) -> str:
     """`1 day`, `7 days`."""
     return f"{count} day" if str(count) == "1" else f"{count} days"
+
+
+def weeks(days: int) -> str:
+    """How long a test goes on, which is whole weeks whatever a log counts: `a week`, `2 weeks`."""
+    return "a week" if days == 7 else f"{days // 7} weeks"
+
+
+def in_units(text: str, unit: str, names: Iterable[str] = ()) -> str:
+    """A sentence that speaks of days, told in another unit of time: `a day, 7-day` → `a week, 7-week`.
+
+    Sentences are written for logs of days, the commonest. What stands in quotes, options, keys and values of a campaign
+    file, and the names that are given, are left as they are.
+
+    Args:
+        text: one sentence or several.
+        unit: what a unit of time is called, in the singular.
+        names: of the user's, which may hold such words: `active days`.
+    """
+    own = "|".join(re.escape(name) for name in sorted(names, key=len, reverse=True) if re.search("day|dai", name, re.I))
+    kept = r"(?<!\w)'[^'\n]*'(?!\w)|\"[^\"\n]*\"|`[^`]*`|--[\w-]+|\bdays = \d+" + (f"|{own}" if own else "")
+
+    def told(found: re.Match[str]) -> str:
+        if found["word"] is None:
+            return found[0]
+        article, word = found["article"] or "", found["word"]
+        said = {"day": unit, "days": f"{unit}s", "daily": ADVERBS.get(unit, f"per-{unit}")}[word.lower()]
+        said = said.capitalize() if word[0].isupper() else said
+        return f"{article[:1]}n {said}" if article and said[0] in "aeiouh" and unit == "hour" else f"{article}{said}"
+
+    return re.sub(rf"(?:{kept})|(?<![\w/.])(?P<article>\b[Aa] )?(?P<word>[Dd]ays?|[Dd]aily)(?![\w/])", told, text)

@@ -85,4 +85,4 @@ def _line(allowance: Allowance, line: BudgetBound, both: float) -> BudgetBound:
         return line
     low, high = allowance.ends(Target(line.budget), (line.value, line.bound, line.bound), both, gain=False)
     bound = low if line.floor else high
-    return replace(line, bound=bound, kept=line.kept and (bound >= line.limit if line.floor else bound <= line.limit))
+    return replace(line, bound=bound, kept=line.kept and line.keeps(bound))

@@ -53,6 +53,7 @@ CONDITION = f"if {', '.join(CONDITIONS[:-1])}, and {CONDITIONS[-1]}"
 STATE = f"{FEWEST} of one size are needed, or the largest cost of each action in the campaign file (budget.reserve)"
 UNBELIEVED = "what budget.reserve states is not the largest cost: {rows:,} rows of the log cost more"
 OWN = 0.75  # of the α of a look at a whole curve: for the mixture that is served; the rest is for all other budgets
+ROUNDING = 1e-6  # of a limit: less beyond it is what adding up 32 bits leaves of costs that are all at the limit
 MOST_OVER = 0.1  # of its limit, by which a cost that a cap holds may be estimated above it
 LIKELY = 0.9  # one-sided confidence at which a gain is worth a test: of 10 policies that gain nothing one may pass
 
@@ -80,6 +81,10 @@ class BudgetBound:
     kept: bool
     events: int | None = None
     unbelieved: int = 0
+
+    def keeps(self, cost: float) -> bool:
+        """Whether a cost keeps the limit."""
+        return (1 - 2 * self.floor) * (cost - self.limit) <= ROUNDING * abs(self.limit)
 
     @property
     def words(self) -> str:
@@ -231,7 +236,7 @@ class Bounds(NamedTuple):
             held: names of budgets whose bounds do not have to keep their limits.
         """
         form = Inequalities.of(campaign.budgets)
-        kept = np.asarray(costs.bound, np.float64) <= form.limits  # NaN is not
+        kept = np.asarray(costs.bound, np.float64) <= form.limits + ROUNDING * np.abs(form.limits)  # NaN is not
         shown, reach = (form.shown(np.asarray(x), form.divisors(costs.decisions)) for x in (costs.value, costs.bound))
         few, more = (np.broadcast_to(each, form.limits.shape) for each in (costs.events, costs.unbelieved))
         lines = tuple(

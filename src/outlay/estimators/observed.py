@@ -108,15 +108,16 @@ def reproduces(observed: Joint, fitted_old: Joint, days: DayEffects | None = Non
     the totals of the first days miss those of all days by as much as these differ, which widens every interval: so much
     is not the estimator's, unless days are hardly alike at all.
     """
-    shared = [
+    common = [
         target
         for target in observed.targets
-        if target in fitted_old.targets
-        and observed.withheld[observed.column(target)] is None
-        and fitted_old.withheld[fitted_old.column(target)] is None
+        if target in fitted_old.targets and observed.withheld[observed.column(target)] is None
     ]
+    withheld = {target: fitted_old.withheld[fitted_old.column(target)] for target in common}
+    shared = [target for target in common if withheld[target] is None]
     if not shared:
-        return Reproduction(Reason(ReasonKind.UNSUPPORTED, {"found": Reason(ReasonKind.NO_TOTAL)}), ())
+        found = next(iter(withheld.values()), None) or Reason(ReasonKind.NO_TOTAL)
+        return Reproduction(Reason(ReasonKind.UNSUPPORTED, {"found": found}), ())
     seen = [observed.column(target) for target in shared]
     fit = [fitted_old.column(target) for target in shared]
     difference = fitted_old.value[fit] - observed.value[seen]

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from outlay.core.campaign import BudgetLimit
 from outlay.core.shown import Shown
 from outlay.estimators.certificate import CONDITION, Certificate
 from outlay.estimators.windowed import Window
 from outlay.evaluating.holding import Holding
+from outlay.evaluating.totals import BudgetTotals, CurveTotals
 from outlay.evaluating.verdict import Verdict
 
 
@@ -54,6 +55,7 @@ class CurvePoint:
         gain_bound: its lower bound.
         gain_most: its upper bound: below 0 the budget is sure to bring less than the old policy.
         held: whether what is not certified is held while serving.
+        totals: what it brings and costs all users on their first days; None where that is not told.
     """
 
     budget: float
@@ -77,6 +79,7 @@ class CurvePoint:
     gain_bound: float | None = None
     gain_most: float | None = None
     held: bool = False
+    totals: BudgetTotals | None = None
 
     @property
     def loses(self) -> bool:
@@ -137,6 +140,27 @@ class ExportedBundle:
     certificate: Certificate
 
 
+GoalKind = Literal["least money", "same money", "gain", "worth"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Goal:
+    """The budget that reaches a goal (`goals.py`).
+
+    Attributes:
+        kind: as much as today for the least money; what today's money buys; so much more than today; or all that
+            costs no more than it is worth.
+        asked: the gain, as a share; or what one more unit of the reward is worth, in money; None of the first two.
+        point: the budget, by estimate; None where the curve does not reach the goal, or today's is not known.
+        sure: the budget that is sure to; None where no bound is so high, and of money and a worth.
+    """
+
+    kind: GoalKind
+    asked: float | None
+    point: CurvePoint | None
+    sure: CurvePoint | None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class BudgetCurve(Shown):
     """The frontier of a run.
@@ -161,6 +185,8 @@ class BudgetCurve(Shown):
         condition: what "certified" rests on.
         export: the bundle that was written, if one was.
         holding: how the money budget is kept, and what that costs; None where it is not known.
+        totals: what the totals of its points are about; None where they are not told, as before the look.
+        goals: the budgets that reach what was asked for.
     """
 
     campaign: str
@@ -184,6 +210,8 @@ class BudgetCurve(Shown):
     condition: str = CONDITION
     export: ExportedBundle | None = None
     holding: Holding | None = None
+    totals: CurveTotals | None = None
+    goals: tuple[Goal, ...] = ()
 
     def headline(self) -> str:
         """What the curve spans."""
@@ -191,8 +219,9 @@ class BudgetCurve(Shown):
         return f"what {self.money} buys of {self.reward_label} in {self.campaign}, from {span} per decision."
 
     def tables(self) -> Mapping[str, Sequence[Any]]:
-        """The curve, the budgets that were asked for, and the policies behind it."""
-        return {"curve": self.curve, "requested": self.requested, "policies": self.policies}
+        """The curve, the budgets that were asked for, those that reach goals, and the policies behind it."""
+        tables = {"curve": self.curve, "requested": self.requested, "goals": self.goals, "policies": self.policies}
+        return {name: rows for name, rows in tables.items() if rows or name != "goals"}
 
     @property
     def place(self) -> int:

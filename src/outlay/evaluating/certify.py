@@ -5,6 +5,7 @@
     certificate = certify_run(stored, identity, data, campaign, figures, about)  # and of every other budget, on demand
     found = certified(stored, identity, data, campaign)
     certificate = found.certificate(curve.between(budget), curve.under(budget))
+    keep_totals(stored, days, own)                              # all of it also as totals of the first days
 
 Three quarters of the look's α (`certificate.OWN`) are for the mixture that the run serves, the rest for all other
 budgets: bounds of all mixtures of the grid (`budget_grid.py`) that hold together (`band.py`). This share is theirs from
@@ -65,11 +66,20 @@ J = TypeVar("J", bound=Joint)
 
 
 class _Known(NamedTuple):
-    """What was measured: of what is served, of the curve unless nobody has asked for it, and what was found besides."""
+    """What was measured: of what is served, of the curve unless nobody has asked for it, and what was found besides.
 
-    own: MixtureFigures
-    curve: MixtureFigures | None
+    The same as totals of the first `days` days, where these may be told.
+    """
+
     about: About
+    own: MixtureFigures
+    curve: MixtureFigures | None = None
+    days: int | None = None
+    own_totals: MixtureFigures | None = None
+    curve_totals: MixtureFigures | None = None
+
+
+FIGURES = ("own", "curve", "own_totals", "curve_totals")
 
 
 @dataclass(frozen=True)
@@ -80,11 +90,15 @@ class Certified:
         own: bounds of the mixture that the run serves.
         curve: bounds that hold together for the G mixtures of the curve.
         look: which look at the certify users it was.
+        totals: both for totals of the first days, per user; None where these may not be told.
+        days: of the totals.
     """
 
     own: Band
     curve: Band
     look: int
+    totals: tuple[Band, Band] | None = None
+    days: int = 0
 
     def certificate(self, weights: Vector, campaign: Campaign) -> Certificate:
         """Return the certificate of the mixture `[G + 1]` of these mixtures under this campaign's limits."""
@@ -95,8 +109,17 @@ class Certified:
         band, share = self._of(weights)
         return band.estimates(share, campaign)
 
-    def _of(self, weights: Vector) -> tuple[Band, Vector]:
-        return (self.own, weights[-1:]) if weights[-1] else (self.curve, weights[:-1])
+    def totals_of(self, weights: Vector, campaign: Campaign) -> tuple[list[Estimate], Certificate] | None:
+        """Return the same as totals per user of the first days, and the bounds of the gain; None where not told."""
+        if self.totals is None:
+            return None
+        band, share = self._of(weights, self.totals)
+        over = over_days(campaign, self.days)
+        return band.estimates(share, over), band.certificate(share, over)
+
+    def _of(self, weights: Vector, bands: tuple[Band, Band] | None = None) -> tuple[Band, Vector]:
+        own, curve = bands or (self.own, self.curve)
+        return (own, weights[-1:]) if weights[-1] else (curve, weights[:-1])
 
 
 def figures_of(
@@ -142,8 +165,23 @@ def certify_run(
     known = _known(stored)
     looked = _look(stored, identity, data, campaign)
     # What checks and allowances found is of this evaluation: the version before may have had others.
-    _write(stored, _Known(own, None if known is None else known.curve, about))
-    return _issued(_own_band(own, about, campaign, looked), np.ones(1), campaign, looked.number)
+    # Totals are told again once they are found to be told.
+    _write(stored, _Known(about, own) if known is None else known._replace(about=about, own=own, own_totals=None))
+    return _issued(Band.of(own, about, campaign, _own_sure(looked)), np.ones(1), campaign, looked.number)
+
+
+def keep_totals(stored: StoredFrontier, days: int, own: MixtureFigures) -> None:
+    """Keep that totals of the first days may be told, for whoever asks for the curve.
+
+    Args:
+        stored: the frontier of a run that `certify_run` has certified.
+        days: of the totals.
+        own: what the run serves, as totals (`figures_of`).
+    """
+    known = _known(stored)
+    assert known is not None
+    measured = known.curve_totals if known.days == days else None
+    _write(stored, known._replace(days=days, own_totals=own, curve_totals=measured))
 
 
 def certified(
@@ -164,18 +202,32 @@ def certified(
     known = _known(stored)
     if known is None:
         return None
-    number, alpha = looked = _look(stored, identity, data, campaign)
-    curve = known.curve
-    if curve is None:
-        curve = figures_of_budgets(stored, stored.weights[:-1], data, campaign, report)
-        _write(stored, known._replace(curve=curve))
-    others = Band.of(curve, known.about, campaign, 1 - alpha * (1 - OWN))
-    return Certified(_own_band(known.own, known.about, campaign, looked), others, number)
+    looked = _look(stored, identity, data, campaign)
+    told = None if known.own_totals is None else known.days
+    if known.curve is None or (told is not None and known.curve_totals is None):
+        units = [campaign] if told is None else [campaign, over_days(campaign, told)]
+        curve, *totals = figures_of_budgets(stored, stored.weights[:-1], data, units, report)
+        known = known._replace(curve=curve, curve_totals=totals[0] if totals else None)
+        _write(stored, known)
+    return _bands(known, campaign, looked)
 
 
-def _own_band(own: MixtureFigures, about: About, campaign: Campaign, looked: Look) -> Band:
-    """The bounds of what the run serves, at its share of the look."""
-    return Band.of(own, about, campaign, 1 - looked.alpha * OWN)
+def _bands(known: _Known, campaign: Campaign, looked: Look) -> Certified:
+    def both(own: MixtureFigures, curve: MixtureFigures, limits: Campaign) -> tuple[Band, Band]:
+        others = Band.of(curve, known.about, limits, 1 - looked.alpha * (1 - OWN))
+        return Band.of(own, known.about, limits, _own_sure(looked)), others
+
+    assert known.curve is not None
+    own, curve = both(known.own, known.curve, campaign)
+    if known.own_totals is None or known.curve_totals is None or known.days is None:
+        return Certified(own, curve, looked.number)
+    totals = both(known.own_totals, known.curve_totals, over_days(campaign, known.days))
+    return Certified(own, curve, looked.number, totals, known.days)
+
+
+def _own_sure(looked: Look) -> float:
+    """The confidence of what the run serves: its share of the look."""
+    return 1 - looked.alpha * OWN
 
 
 def _look(stored: StoredFrontier, identity: str, data: Transitions, campaign: Campaign) -> Look:
@@ -187,8 +239,9 @@ def _look(stored: StoredFrontier, identity: str, data: Transitions, campaign: Ca
 def _write(stored: StoredFrontier, known: _Known) -> None:
     arrays: dict[str, Vector] = {}
     about = known.about
-    said: dict[str, Any] = {"about": about._asdict() | {"allowances": written(about.allowances)}}
-    for name, each in (("own", known.own), ("curve", known.curve)):
+    said: dict[str, Any] = {"about": about._asdict() | {"allowances": written(about.allowances)}, "days": known.days}
+    for name in FIGURES:
+        each: MixtureFigures | None = getattr(known, name)
         if each is None:
             continue
         points = {"first": each.points} | ({} if each.second is None else {"second": each.second})
@@ -213,8 +266,8 @@ def _known(stored: StoredFrontier) -> _Known | None:
             return None
         against = TypeAdapter(tuple[Reason, ...]).validate_python(said["about"]["against"])
         about = About(against, said["about"]["window"], read(said["about"]["allowances"]))
-        own = _read(arrays, said["own"], "own")
-        return _Known(own, _read(arrays, said["curve"], "curve") if "curve" in said else None, about)
+        figures = {name: _read(arrays, said[name], name) for name in FIGURES if name in said}
+        return _Known(about, days=said.get("days"), **figures)
     except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile):
         raise FolderError("is damaged.", file=path, way_out="Remove it: it is made again, as the same look.") from None
 
@@ -257,20 +310,23 @@ def bounds_of_totals(figures: MixtureFigures, about: About, over: Campaign, conf
 
 
 def figures_of_budgets(
-    stored: StoredFrontier, grid: Vector, data: Transitions, campaign: Campaign, report: Progress
-) -> MixtureFigures:
-    """Measure mixtures of the curve with weights `[G, P]` on the certify users."""
+    stored: StoredFrontier, grid: Vector, data: Transitions, units: Sequence[Campaign], report: Progress
+) -> list[MixtureFigures]:
+    """Measure mixtures of the curve with weights `[G, P]` on the certify users, as each of these campaigns counts."""
     share = grid.max(axis=0) > 0  # policies that any mixture needs
     used = np.flatnonzero(share)
-    bundle = in_memory(stored.spec(share / len(used), campaign, data))
+    bundle = in_memory(stored.spec(share / len(used), units[0], data))
     at = measured_on(data, bundle, stored.fold_weights(share / len(used)))
     old = at.old()
-    folds = _measured(at, campaign, report)
+    folds = _measured(at, units, report)
     places = [used[stored.fold[used] == k] for k in range(len(folds))]
-    return _figures([_Mixture(folds, [weights[of] for of in places]) for weights in grid], at, old, campaign)
+    mixtures = [_Mixture(folds, [weights[of] for of in places]) for weights in grid]
+    return [_figures(mixtures, at, old, campaign, i) for i, campaign in enumerate(units)]
 
 
-def _figures(mixtures: Sequence[_Mixture], at: Measure, old: Fitted, campaign: Campaign) -> MixtureFigures:
+def _figures(
+    mixtures: Sequence[_Mixture], at: Measure, old: Fitted, campaign: Campaign, counted: int
+) -> MixtureFigures:
     """The figures of mixtures of what was measured; each is freed once its numbers are taken."""
     withheld: list[Reason | None] = []
     reaches: list[Reach] = []
@@ -281,7 +337,7 @@ def _figures(mixtures: Sequence[_Mixture], at: Measure, old: Fitted, campaign: C
     def fitted() -> Iterator[Fitted]:
         for mixture in mixtures:
             whole = mixture.estimate(at, lambda policy: policy.fitted)
-            withheld.append(mixture.withheld(whole, at))
+            withheld.append(mixture.withheld(whole, at, counted))
             reaches.append(largest(whole, campaign, mixture.reach))
             never = unseen(whole, at.panel.names, mixture.varies)[whole.column(aim)]
             doubts.append(gain_doubt(whole, old, aim, (never, base)))
@@ -307,14 +363,14 @@ class _Policy:
         fitted: the numbers that mixtures are computed in.
         reach: how far outcomes may go beyond what these users have shown.
         varies: `[1+m]` whether reward and costs differ in the log where it gave what the policy gives.
-        withheld: why there are none that could be believed, or None.
+        withheld: why there are none that could be believed, or None; as each campaign counts.
         second: the same by an estimate that assumes less.
     """
 
     fitted: Fitted
     reach: Reach
     varies: NDArray[np.bool_]
-    withheld: Reason | None
+    withheld: tuple[Reason | None, ...]
     second: Joint
 
 
@@ -335,9 +391,10 @@ class _Mixture:
         by_fold = zip(self.folds, self.weights, strict=True)
         return at.pool([combine([of(policy) for policy in fold], share / share.sum()) for fold, share in by_fold])
 
-    def withheld(self, whole: Fitted, at: Measure) -> Reason | None:
-        """Return why it could not be measured or is not believed, or None."""
-        alone = next((p.withheld for fold in self._live for p in fold if p.withheld is not None), None)
+    def withheld(self, whole: Fitted, at: Measure, counted: int) -> Reason | None:
+        """Return why it could not be measured or is not believed, as a campaign counts, or None."""
+        reasons = (policy.withheld[counted] for fold in self._live for policy in fold)
+        alone = next((reason for reason in reasons if reason is not None), None)
         far = extrapolates(whole) if at.sequential else None
         return alone or (None if far is None else Reason(ReasonKind.NOT_CHECKED, {"found": far}))
 
@@ -362,9 +419,11 @@ class _Mixture:
         ]
 
 
-def _measured(at: Measure, campaign: Campaign, report: Progress) -> list[list[_Policy]]:
+def _measured(at: Measure, units: Sequence[Campaign], report: Progress) -> list[list[_Policy]]:
     """Every policy on the users of its fold, by fold in the order of the bundle's members."""
-    names, found = needed(campaign), []
+    names, found = list(dict.fromkeys(name for campaign in units for name in needed(campaign))), []
+    only = sorted({days for campaign in units for days in needed_days(campaign)})
+    days = only if at.counted else at.days
     for k, part in enumerate(at.folds):
         propensity, behaviour = part.propensity(), part.behaviour_check
         whole = mixture_of(part, "the frontier")
@@ -372,24 +431,25 @@ def _measured(at: Measure, campaign: Campaign, report: Progress) -> list[list[_P
         for i, policy in enumerate(whole.members() or [whole]):
             share = (i / len(whole.parts) + k) / len(at.folds)
             report(share, f"policy {i + 1} of {len(whole.parts)} on certify users")
-            days = needed_days(campaign) if at.counted else at.days
             fitted = part.evaluator(i).fit(policy.parts[0], days=days)
-            absent = missing(fitted, campaign)
-            reason = None if absent is None else Reason(ReasonKind.UNSUPPORTED, {"found": absent})
-            if reason is None and not at.counted:  # each policy is to be confirmed by something that assumes less
+            absent = [missing(fitted, campaign) for campaign in units]
+            reason = None
+            if absent[0] is None and not at.counted:  # each policy is to be confirmed by something that assumes less
                 vague = too_few_follow(part, policy, propensity, fitted) if part.sequential else None
                 steps = single_steps(part, policy, propensity)
                 told = PolicyEstimates(policy, {"fqe": fitted}, {}, steps, part.sequential, vague)
                 reason = agreement_of(told, behaviour).reason
-            second = assuming_less(part, policy.parts[0], fitted, propensity, days) or fitted
-            absent = missing(second, campaign)
-            reason = reason or (None if absent is None else Reason(ReasonKind.UNSUPPORTED, {"found": absent}))
+            second = assuming_less(part, policy.parts[0], fitted, propensity, only) or fitted
+            lacking = [
+                each or (None if reason else missing(second, of)) for each, of in zip(absent, units, strict=True)
+            ]
+            reasons = [Reason(ReasonKind.UNSUPPORTED, {"found": each}) if each else reason for each in lacking]
             policies.append(
                 _Policy(
                     _picked(fitted, names),
                     part.reach(policy.parts),
                     part.varies(policy.parts),
-                    reason,
+                    tuple(reasons),
                     _picked(second, names),
                 )
             )

@@ -31,7 +31,9 @@ from outlay.estimators.units import objective
 from outlay.estimators.windowed import claims_window
 from outlay.evaluating.budget_curve import BudgetCurve, CurveBand, CurveMember, CurvePoint, OldPolicy, SinglePolicy
 from outlay.evaluating.certify import Certified
+from outlay.evaluating.goals import Asked, of_a_page, reached
 from outlay.evaluating.holding import holding_of
+from outlay.evaluating.totalling import budget_totals, curve_totals
 from outlay.ops.intervals import interval
 
 BUDGETS = 101  # of the curve
@@ -184,7 +186,11 @@ class BudgetMixtures:
 
 
 def curve_of(
-    mixtures: BudgetMixtures, budgets: Sequence[float], known: Certified | None, report: Progress
+    mixtures: BudgetMixtures,
+    budgets: Sequence[float],
+    known: Certified | None,
+    report: Progress,
+    questions: Sequence[Asked] | None = (),
 ) -> BudgetCurve:
     """Return the whole curve, and the mixtures for some budgets.
 
@@ -193,9 +199,14 @@ def curve_of(
         budgets: limits of the money budget, in its unit.
         known: what a look at the certify users has certified, or None.
         report: called with the fraction done and what is being done.
+        questions: goals to reach (`goals.asked`); None: those of a page.
     """
     stored, campaign = mixtures.stored, mixtures.campaign
-    return BudgetCurve(
+
+    def measured(budget: float) -> CurvePoint:
+        return _bounded(mixtures.point(budget), mixtures, known)
+
+    curve = BudgetCurve(
         campaign=campaign.meta.name,
         unit=campaign.meta.unit,
         reward_label=campaign.reward_label,
@@ -207,7 +218,7 @@ def curve_of(
         confidence=campaign.train.confidence,
         users=stored.points.users if known is None else known.curve.points.users,
         curve=tuple(_points(mixtures, known, report)),
-        requested=tuple(_bounded(point, mixtures, known) for point in map(mixtures.point, budgets)),
+        requested=tuple(map(measured, budgets)),
         old=_old(mixtures, known),
         policies=tuple(
             SinglePolicy(
@@ -225,7 +236,10 @@ def curve_of(
         band=None if known is None else _band(known),
         window=claims_window(mixtures.data),
         holding=holding_of(stored, campaign, _own_gain(mixtures, known)),
+        totals=curve_totals(known, campaign, mixtures.data),
     )
+    wanted = of_a_page(curve.curve) if questions is None else questions
+    return replace(curve, goals=reached(curve, wanted, measured)) if wanted else curve
 
 
 def _own_gain(mixtures: BudgetMixtures, known: Certified | None) -> float | None:
@@ -287,6 +301,12 @@ def _bounded(point: CurvePoint, mixtures: BudgetMixtures, known: Certified | Non
         gain_bound=certificate.gain_bound,
         gain_most=certificate.gain_most,
         bounds=tuple(line.bound for line in certificate.budgets),
+        totals=budget_totals(
+            point.budget,
+            known.totals_of(between, campaign),
+            campaign,
+            campaign.meta.users or len(mixtures.data.users),
+        ),
     )
     whole, *costs = [(e.value, e.low, e.high) for e in known.estimates(between, campaign)]
     if None in whole or any(None in cost for cost in costs):

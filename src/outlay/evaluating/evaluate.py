@@ -29,7 +29,14 @@ from outlay.estimators.joint import Joint
 from outlay.estimators.observed import observe, of_some
 from outlay.estimators.units import objective
 from outlay.estimators.windowed import claims_window
-from outlay.evaluating.certify import bounds_of_totals, certify_alone, certify_run, figures_of, over_days
+from outlay.evaluating.certify import (
+    bounds_of_totals,
+    certify_alone,
+    certify_run,
+    figures_of,
+    keep_totals,
+    over_days,
+)
 from outlay.evaluating.check_result import Judged
 from outlay.evaluating.checks import Checks
 from outlay.evaluating.constants import AgainstConstants, beside_constants, constants_of
@@ -42,7 +49,7 @@ from outlay.evaluating.next_test import PlannedTest, plan_settling, plan_test
 from outlay.evaluating.randomising import RandomisingCost, randomising_cost
 from outlay.evaluating.ruled_out import ruled_out
 from outlay.evaluating.totalling import PerUser, by_day, days_told, other_budgets, segment_totals, totals_of
-from outlay.evaluating.totals import DecisionTotals
+from outlay.evaluating.totals import BudgetTotals, DecisionTotals
 from outlay.evaluating.verdict import verdict
 from outlay.ops.intervals import LEAST_USERS
 
@@ -319,12 +326,16 @@ def _totals(
         return None
     report(0.0, "totals")
     over, about = over_days(campaign, days), About(checks.reasons, measure.window, allowances_of(measure))
-    bounds = bounds_of_totals(_figures(measure, new, old, over), about, over, certificate.confidence)
+    figures = _figures(measure, new, old, over)
+    bounds = bounds_of_totals(figures, about, over, certificate.confidence)
     totals = totals_of(per_user, campaign, measure.data, days, bounds)
     totals = replace(totals, segments=segment_totals(segments, given, campaign, totals))
     if bounds.withheld is not None:  # nobody is told what its days and other budgets bring
         return totals
-    others = () if stored is None else other_budgets(stored, measure, campaign, about, totals, within(report, 0.5, 1))
+    others: tuple[BudgetTotals, ...] = ()
+    if stored is not None:
+        keep_totals(stored, days, figures)
+        others = other_budgets(stored, measure.data, campaign, about, totals, within(report, 0.5, 1))
     days_of_both = () if campaign.log.once else by_day(measure, old, new, campaign, totals)
     return replace(totals, by_day=days_of_both, budgets=others)
 

@@ -50,7 +50,7 @@ def grade(certificate: Certificate, constants: AgainstConstants | None = None, *
     if (certificate.certified or certificate.held) and sure is not None and sure > 0:
         return "certified" if certificate.certified else "held"
     kept = (
-        line.value is not None and (line.value >= line.limit if line.floor else line.value <= line.limit)
+        line.value is not None and line.keeps(line.value)
         for line in certificate.budgets
         if line.budget != certificate.held
     )

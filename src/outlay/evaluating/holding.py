@@ -57,8 +57,8 @@ class Holding:
         whole = f"{plain(self.limit)} {self.unit}"
         if self.hold == "serving":
             return (
-                f"Held while serving: none of {whole} is kept back as proof, and a cap holds it (outlay serve --cap, "
-                "or outlay allocate)."
+                f"Held while serving: none of {whole} is kept back as proof, and the cap of a server, or of an "
+                "allocation, holds it."
             )
         kept = f"Keeping {number(self.kept_back)} of {whole} back as proof costs"
         if not self.costs:

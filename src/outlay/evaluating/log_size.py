@@ -49,8 +49,9 @@ class PastActivity:
     Attributes:
         mean: reward of a decision, as the objective counts it.
         spread: τ, in units of the reward.
-        given: `[K]` share of each action in the past log if its decisions were drawn as the campaign file says, so that
-            they can be relied on; zeros if it is not known how.
+        given: `[S, K]` share of each action in each state of the past log if its decisions were drawn as the campaign
+            file says, so that they can be relied on; zeros if it is not known how. `[1, K]`, of all rows, where states
+            are too many to count.
         even: what a decision brings more, relative to `mean`, if all are drawn evenly; None if it is not known.
         even_error: its standard error; None if it is not known.
         users: of the past log.
@@ -119,9 +120,12 @@ def past_activity(
     known = np.isfinite(advantage)
     x = advantage[known] - advantage[known].mean()
     mean, users = float(outcome.mean()), len(np.unique(user))
-    given, even, error = np.zeros(actions), None, None
+    place = np.zeros(len(action), np.intp) if state is None else state
+    count = int(place.max()) + 1
+    given, even, error = np.zeros((count, actions)), None, None
     if propensity is not None:
-        given = np.bincount(action, minlength=actions) / len(action)
+        given = np.bincount(place * actions + action, minlength=given.size).reshape(given.shape).astype(np.float64)
+        given /= np.maximum(given.sum(axis=1, keepdims=True), 1)
         weighted = x / (actions * propensity[known])  # of the policy that draws evenly
         by_user = np.bincount(user[known], weighted, minlength=int(user.max()) + 1)
         even = float(weighted.mean()) / abs(mean)
@@ -149,8 +153,8 @@ def log_size(past: PastActivity, share: float, *, users: int, days: int, gain: f
         days: of the next log.
         gain: relative gain that users are wanted for; None: none.
     """
-    drawn = (1 - share) * past.given + share / len(past.given)
-    inverse = float(np.mean(1 / drawn)) - 1
+    drawn = (1 - share) * past.given + share / past.given.shape[1]
+    inverse = float(np.average((1 / drawn).mean(axis=1), weights=past.states)) - 1
     relative = past.spread / abs(past.mean)
     two_sided = quantile(1 - (1 - CONFIDENCE) / 2)
     reach = two_sided + quantile(POWER)

@@ -41,6 +41,7 @@ from outlay.core.actions import Given, as_text, named
 from outlay.core.campaign import Campaign
 from outlay.core.transitions import Transitions
 from outlay.core.wording import percent
+from outlay.core.wording import weeks as in_weeks
 from outlay.experiments.design import CONFIDENCE, POWER, WEEK
 from outlay.experiments.moments import USERS, Metric, UserMoments, moments_of
 from outlay.experiments.power import ENOUGH, units_needed
@@ -55,7 +56,7 @@ PRECISIONS = (0.01, 0.02, 0.05, 0.1)  # half-widths of the 95% interval of a tot
 SMALL = 0.1  # share of the log's users that all arms may take
 MOST_ARMS = 6  # of constant actions; of more, as many that are evenly spread
 REWARD = Metric("reward", "reward")
-START = {"START": "the date of its first day"}
+START = {"START": "the date on which it begins"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -166,8 +167,8 @@ def plan_test(
     """
     if gain is None or not np.isfinite(gain) or gain <= 0:
         return None
-    length = _length(data)
-    weeks = range(1, max(1, min(MOST_WEEKS, length // WEEK)) + 1)
+    length = int(_length(data) / data.campaign.units(WEEK))  # in weeks
+    weeks = range(1, (1 if campaign.log.once else max(1, min(MOST_WEEKS, length))) + 1)
     logs = {WEEK * week: _totals(data, WEEK * week) for week in weeks}
     sizes = [(part, days, _units(part * gain, logs[days])) for part in PARTS for days in logs]
     known = [(part, days, units) for part, days, units in sizes if units is not None]
@@ -251,25 +252,27 @@ def plan_settling(data: Transitions, campaign: Campaign, bundle: Path | None = N
 
 
 def _length(data: Transitions) -> int:
-    """Days of the log."""
+    """Units of the log's time, from the first to the last."""
     time = _times(data)
     return int(time.max() - time.min()) + 1
 
 
 def _times(data: Transitions) -> NDArray[np.int64]:
-    """`[rows]` the day of every row, from the log's own start."""
+    """`[rows]` the time of every row."""
     return data.first_times()[data.user] + np.asarray(data.day)
 
 
 def _totals(data: Transitions, days: int) -> _UserTotals:
     """Totals over a test's days of every user with a row in the last of the log, and of their clusters."""
     time = _times(data)
-    window = min(days, _length(data))
+    once, wanted = bool(data.campaign.log.once), data.campaign.units(days)
+    window = _length(data) if once else min(ceil(wanted), _length(data))
+    factor = 1.0 if once else wanted / window  # a row of a log of one step is all that a user brings
     rows = np.flatnonzero(time > time.max() - window)
     user = np.asarray(data.user)[rows]
     seen = np.unique(user)
     sums: dict[str, NDArray[np.float64]] = {
-        name: (np.bincount(user, data.outcome[rows, j], int(user.max()) + 1)[seen] * (days / window)).astype(np.float64)
+        name: (np.bincount(user, data.outcome[rows, j], int(user.max()) + 1)[seen] * factor).astype(np.float64)
         for name, j in (("reward", 0), ("money", 1 + data.campaign.money))
     }
     users = moments_of(sums)
@@ -358,7 +361,7 @@ def _planned_words(
     clusters = "" if drawn is None else f" ({drawn:,} clusters)"
     needs = (
         f"A test that detects {what} ({100 * lift:+.2g}% {reward}) with {100 * POWER:g}% power at a two-sided "
-        f"{100 * (1 - CONFIDENCE):g}% needs {per_arm:,} users{clusters} an arm for {days} days"
+        f"{100 * (1 - CONFIDENCE):g}% needs {per_arm:,} users{clusters} an arm for {in_weeks(days)}"
     )
     has = f"the log has {totals.count:,} users"
     if 2 * per_arm <= totals.count:
@@ -373,7 +376,7 @@ def _settling_words(test: SettlingTest, reward: str, policy: str, *, every: bool
     held = "" if test.clusters_per_arm is None else f" ({test.clusters_per_arm:,} clusters)"
     needs = (
         f"A test settles it without any assumption about the state: {arms * test.users_per_arm:,} users, "
-        f"{test.users_per_arm:,}{held} an arm, keep {kept}, drawn at random, for {WEEK} days. The {WEEK}-day total of "
+        f"{test.users_per_arm:,}{held} an arm, keep {kept}, drawn at random, for {in_weeks(WEEK)}. The total of "
         f"{reward} of each is then known to ±{100 * test.precision:.2g}% (95%)"
     )
     if test.enough:

@@ -33,11 +33,19 @@ from outlay.estimators.allowances import allow, ends
 from outlay.estimators.band import About, Band
 from outlay.estimators.certificate import Certificate
 from outlay.estimators.units import horizons
-from outlay.evaluating.certify import figures_of_budgets, over_days
+from outlay.evaluating.certify import Certified, figures_of_budgets, over_days
 from outlay.evaluating.diagnostics import ActionShare, daily
 from outlay.evaluating.evaluation import SegmentEstimate
 from outlay.evaluating.first_days import average_day
-from outlay.evaluating.totals import BudgetTotals, DayTotal, DecisionTotals, SegmentTotals, Total, TotalChange
+from outlay.evaluating.totals import (
+    BudgetTotals,
+    CurveTotals,
+    DayTotal,
+    DecisionTotals,
+    SegmentTotals,
+    Total,
+    TotalChange,
+)
 from outlay.ops.intervals import interval, std_error
 
 OTHERS = (0.75, 1.25, 0.5, 1.5)  # of the campaign's limit: budgets that are told beside it, after what is spent now
@@ -222,32 +230,67 @@ def _mean_given(shares: Sequence[ActionShare]) -> float | None:
 
 
 def other_budgets(
-    stored: StoredFrontier, measure: Measure, campaign: Campaign, about: About, totals: DecisionTotals, report: Progress
+    stored: StoredFrontier,
+    data: Transitions,
+    campaign: Campaign,
+    about: About,
+    totals: DecisionTotals,
+    report: Progress,
 ) -> tuple[BudgetTotals, ...]:
     """Return what other limits of the money budget bring, as far as the curve reaches.
 
     Args:
         stored: the frontier of the run, with a curve.
-        measure: the users who certify.
+        data: its transitions.
         campaign: its limits.
         about: what the evaluation found besides.
         totals: of the mixture for the campaign's own limit.
         report: called with the fraction done and what is being done.
     """
-    limits, over, users = _limits(stored, campaign, totals), over_days(campaign, totals.days), totals.users
+    limits, over = _limits(stored, campaign, totals), over_days(campaign, totals.days)
     if not limits:
         return ()
     grid = np.array([stored.between(limit) @ stored.weights for limit in limits])
-    band = Band.of(figures_of_budgets(stored, grid, measure.data, over, report), about, over, totals.sure)
-    found = []
-    for limit, weights in zip(limits, np.eye(len(limits)), strict=True):
-        estimates = band.estimates(weights, over)
-        reward, money = (_total(e, users) for e in (estimates[0], estimates[1 + campaign.money]))
-        if reward is not None and money is not None:
-            gain = band.certificate(weights, over).gain
-            more = None if gain is None else users * gain
-            found.append(BudgetTotals(limit=limit, reward=reward, money=money, more=more))
-    return tuple(found)
+    (figures,) = figures_of_budgets(stored, grid, data, [over], report)
+    band = Band.of(figures, about, over, totals.sure)
+    each = ((band.estimates(one, over), band.certificate(one, over)) for one in np.eye(len(limits)))
+    found = [budget_totals(limit, of, campaign, totals.users) for limit, of in zip(limits, each, strict=True)]
+    return tuple(each for each in found if each is not None)
+
+
+def budget_totals(
+    limit: float, measured: tuple[Sequence[Estimate], Certificate] | None, campaign: Campaign, users: int
+) -> BudgetTotals | None:
+    """Return what a limit of the money budget brings all users; None where that is not told.
+
+    Args:
+        limit: in the unit of the budget.
+        measured: totals per user, and the bounds of the gain (`Certified.totals_of`).
+        campaign: its limits.
+        users: whom totals are for.
+    """
+    if measured is None:
+        return None
+    (aim, *costs), certificate = measured
+    reward, money = _total(aim, users), _total(costs[campaign.money], users)
+    if reward is None or money is None:
+        return None
+    more, least, most = (
+        None if x is None else users * x for x in (certificate.gain, certificate.gain_bound, certificate.gain_most)
+    )
+    return BudgetTotals(limit=limit, reward=reward, money=money, more=more, at_least=least, at_most=most)
+
+
+def curve_totals(known: Certified | None, campaign: Campaign, data: Transitions) -> CurveTotals | None:
+    """Return what the totals of every budget are about; None where none are told."""
+    if known is None or known.totals is None:
+        return None
+    log_users, days, money = len(data.users), known.days, campaign.money
+    users, over = campaign.meta.users or log_users, over_days(campaign, days)
+    reward, *costs = (_total(e, users) for e in known.totals[0].old_estimates(over))
+    counted = days / campaign.meta.horizon_days if campaign.budgets[money].per == "user" else days
+    times = None if average_day(campaign, steady=data.steady) is None else users * counted
+    return CurveTotals(users=users, log_users=log_users, days=days, reward=reward, money=costs[money], times=times)
 
 
 def _limits(stored: StoredFrontier, campaign: Campaign, totals: DecisionTotals) -> list[float]:

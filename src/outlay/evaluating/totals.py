@@ -86,12 +86,38 @@ class BudgetTotals:
         reward: total of the mixture for it.
         money: the same.
         more: reward less that of the old policy; None where it is not known.
+        at_least: one-sided lower bound of `more`; None where there is none.
+        at_most: one-sided upper bound of it; None likewise.
     """
 
     limit: float
     reward: Total
     money: Total
     more: float | None
+    at_least: float | None = None
+    at_most: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CurveTotals:
+    """What the totals of every budget of a curve are about.
+
+    Attributes:
+        users: whom they are for.
+        log_users: users of the log.
+        days: of each user, that the totals are over.
+        reward: of the old policy; None where it could not be measured.
+        money: of the old policy, in the unit of the money budget.
+        times: users and days that a limit is for, so that a budget in total is this times the limit; None where users
+            do not decide every day.
+    """
+
+    users: int
+    log_users: int
+    days: int
+    reward: Total | None
+    money: Total | None
+    times: float | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -180,7 +180,7 @@ def _kind(
     if reason is ReasonKind.UNASSIGNED:
         return VerdictKind.PROMISING if sure else VerdictKind.UNASSIGNED
     if not certificate.certified and not certificate.held:
-        beyond = (line.value is not None and (line.value < line.limit) == line.floor for line in certificate.budgets)
+        beyond = (line.value is not None and not line.keeps(line.value) for line in certificate.budgets)
         return VerdictKind.OVER if any(beyond) else VerdictKind.NOT_CERTIFIED
     if old is None:
         return VerdictKind.GAIN_UNKNOWN

@@ -11,6 +11,7 @@ grows by (k/w)². Days of one user are at most perfectly correlated, so this err
 from __future__ import annotations
 
 import datetime
+import math
 import tempfile
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
@@ -19,7 +20,7 @@ from pathlib import Path
 import numpy as np
 
 from outlay.core.actions import ActionNames, Given
-from outlay.core.campaign import Campaign
+from outlay.core.campaign import DAYS_OF, Campaign
 from outlay.core.errors import LogError
 from outlay.experiments.design import EQUAL, WEEK, Experiment
 from outlay.experiments.lift import LEAST_CLUSTERS, MOST_SKEWED, skewness
@@ -42,12 +43,14 @@ class PastLog:
         moments: of the totals over `days`; if `before` > 0, also of the days before, in columns `…_before`.
         clusters: the same of the totals of clusters, with a column `USERS`; None if arms are drawn by user.
         days: of the test, which the totals are for.
-        window: days of the log that were added up; fewer than `days` if the log is too short.
-        before: days of the covariate; 0 if the log has none.
-        log_days: days of the log, from the first to the last.
+        window: units of the log's time that were added up; fewer than the test has if the log is too short.
+        before: those of the covariate; 0 if the log has none.
+        log_days: those of the log, from the first to the last.
         actions: in the log, ascending.
         names: what they are called.
         notes: what is doubtful about the log.
+        scale: what totals over `window` are multiplied by to be those of the test.
+        unit: what a unit of the log's time is called; None where each user has one row, the user's whole total.
     """
 
     moments: UserMoments
@@ -59,6 +62,8 @@ class PastLog:
     notes: tuple[ExperimentNote, ...]
     names: ActionNames
     clusters: UserMoments | None = None
+    scale: float = 1.0
+    unit: str | None = "day"
 
 
 def known_metrics(campaign: Campaign) -> dict[str, Metric]:
@@ -102,11 +107,12 @@ def measure_past(
         users = _eligible_users(log, eligible)
         [(first, last)] = log.source.run('SELECT min("time"), max("time") FROM roles')
         log_days = last - first + 1
-        window = min(days, log_days)
-        before = min(days, log_days - window)
+        once, wanted = bool(log.campaign.log.once), log.campaign.units(days)
+        window = log_days if once else min(math.ceil(wanted), log_days)
+        before = 0 if once else min(math.ceil(wanted), log_days - window)
         start = last - window + 1
         _refuse_wrong_rows(log, f'{users} AND "time" >= {start - before}')
-        scale = days / window
+        scale = 1.0 if once else wanted / window
         moments = _moments(log, users, start=start, before=before, scale=scale)
         clusters = None
         if cluster is not None:
@@ -123,7 +129,10 @@ def measure_past(
             way_out="Give a log of the users that will be in the test.",
         )
     given = tuple(log.campaign.given(float(action)) for (action,) in actions)
-    return PastLog(moments, days, window, before, log_days, given, tuple(notes), log.campaign.names, clusters)
+    unit = None if once else log.campaign.unit
+    return PastLog(
+        moments, days, window, before, log_days, given, tuple(notes), log.campaign.names, clusters, scale, unit
+    )
 
 
 def _eligible_users(log: Log, eligible: str | None) -> str:
@@ -209,8 +218,8 @@ def _log_notes(log: Log, first: int, last: int) -> list[ExperimentNote]:
         f'SELECT day FROM range({first}, {last + 1}) AS days(day) ANTI JOIN roles ON "time" = day ORDER BY day'
     )
     notes = []
-    if empty:
-        told = (lambda day: str(log.when(day))) if log.dates else (lambda day: f"day {day}")
+    if empty and not log.campaign.log.once:
+        told = (lambda day: str(log.when(day))) if log.dates else (lambda day: f"{log.campaign.unit} {day}")
         notes.append(NoteKind.PAST_UNRECORDED(days=spans([int(day) for (day,) in empty], told)))
     [(least,)] = log.source.run(f'SELECT min(cost{log.campaign.money}) FROM roles WHERE "time" >= {first}')
     if least is not None and least < 0:
@@ -346,15 +355,19 @@ def _about_money(
     if max(per_user.values(), default=0) > min(per_user.values(), default=0) * (1 + EQUAL):
         most, least = (pick(per_user, key=lambda name: per_user[name]) for pick in (max, min))
         notes.append(NoteKind.UNEQUAL_BUDGETS(most=most, least=least, times=per_user[most] / per_user[least]))
-    spent = past.moments.average(f"cost{campaign.money}") / past.days  # per user and day
+    total = past.moments.average(f"cost{campaign.money}")  # per user
+    spent = total / past.days
     short = []
     for arm, users in zip(experiment.arms, full, strict=True):
-        needed = spent * _user_days(experiment, users)
+        needed = total * users if past.unit is None else spent * _user_days(experiment, users)
         if arm.budget is not None and arm.budget < needed * (1 - EQUAL):
-            enough = _last_day(experiment, arm.budget / (spent * users))
-            short.append(f"{arm.name!r} has {arm.budget:,.10g} of {needed:,.0f}, gone after day {enough}")
+            gone = (
+                "" if past.unit is None else f", gone after day {_last_day(experiment, arm.budget / (spent * users))}"
+            )
+            short.append(f"{arm.name!r} has {arm.budget:,.10g} of {needed:,.0f}{gone}")
     if short:
-        notes.append(NoteKind.SHORT_BUDGETS(unit=campaign.meta.unit, arms="; ".join(short)))
+        kind = NoteKind.SHORT_BUDGETS_ONCE if past.unit is None else NoteKind.SHORT_BUDGETS
+        notes.append(kind(unit=campaign.meta.unit, arms="; ".join(short)))
     return notes
 
 
@@ -369,11 +382,16 @@ def _about_days(experiment: Experiment, past: PastLog, ramp: Sequence[RampDay]) 
     if early:
         part = experiment.coverage(early[-1] - 1) / experiment.coverage(growth)
         notes.append(NoteKind.EARLY_DECISION(day=early[-1], share=part))
-    if past.window < past.days:
-        notes.append(NoteKind.SCALED(days=past.days, times=past.days / past.window, window=past.window))
+    if past.unit is None:
+        notes.append(NoteKind.ONE_ROW())
+    elif past.unit not in DAYS_OF:
+        notes.append(NoteKind.COUNTED(days=past.days, unit=past.unit))
+    if past.scale > 1 and past.unit is not None:
+        had = f"{past.unit} that the log has" if past.window == 1 else f"{past.window} {past.unit}s that the log has"
+        notes.append(NoteKind.SCALED(days=past.days, times=past.scale, had=had))
         if past.log_days == 1:
-            notes.append(NoteKind.SINGLE_DAY())
-    if not past.before:
+            notes.append(NoteKind.SINGLE_DAY(unit=past.unit))
+    if not past.before and past.unit is not None:
         notes.append(NoteKind.NO_DAYS_BEFORE())
     if min(ramp[-1].users) < ENOUGH:
         notes.append(NoteKind.ROUGH_POWER(users=min(ramp[-1].users), enough=ENOUGH))

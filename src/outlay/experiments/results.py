@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import datetime
 import math
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 from outlay.core.errors import OutlayError
+from outlay.core.shown import Shown
 from outlay.core.wording import days
 from outlay.experiments.design import WEEK, Experiment
 from outlay.experiments.lift import ArmDifference, IntervalEstimate, Lift, Withheld
@@ -396,7 +398,33 @@ class LateOutcomes:
 
 
 @dataclass(frozen=True)
-class Analysis:
+class LiftRow:
+    """A row of the table of lifts: one metric of one arm, at a single look.
+
+    Attributes:
+        arm, metric: their names.
+        control, treatment: the two means or ratios, not adjusted.
+        relative, low, high: the lift with its interval, as a share of the control's; None where there is none.
+    """
+
+    arm: str
+    metric: str
+    control: float
+    treatment: float
+    relative: float | None
+    low: float | None
+    high: float | None
+
+    @classmethod
+    def of(cls, arm: str, lift: Lift) -> LiftRow:
+        """The row of a lift."""
+        size = lift.relative
+        ends = (None, None, None) if size is None else (size.value, size.low, size.high)
+        return cls(arm, lift.metric, lift.control, lift.treatment, *ends)
+
+
+@dataclass(frozen=True, repr=False)
+class Analysis(Shown):
     """An A/B test after `day` days.
 
     Attributes:
@@ -424,6 +452,15 @@ class Analysis:
     promised: tuple[Promise, ...] = ()
     notes: tuple[ExperimentNote, ...] = ()
     late: LateOutcomes | None = None
+
+    def headline(self) -> str:
+        """The verdict."""
+        return self.verdict or f"{self.experiment.meta.name}, after day {self.day}."
+
+    def tables(self) -> Mapping[str, Sequence[Any]]:
+        """Every arm's lifts at a single look, the arms, and their ratios."""
+        lifts = [(each.arm, lift) for each in self.comparisons for lift in each.lifts if isinstance(lift, Lift)]
+        return {"lifts": [LiftRow.of(*each) for each in lifts], "arms": self.arms, "ratios": self.ratios}
 
     @property
     def control(self) -> str:

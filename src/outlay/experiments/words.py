@@ -140,8 +140,20 @@ class NoteKind(Enum):
         "as well as the policy."
     )
     SHORT_BUDGETS = (
-        "as many users of the log spent more {unit} over as many days than the budget of {arms}. Once an arm's money "
-        "is gone, the rest of the test says nothing about it."
+        "money may run out early. Of the {unit} that as many users of the log spent in as many days, {arms}. Once an "
+        "arm's money is gone, the rest of the test says nothing about it."
+    )
+    SHORT_BUDGETS_ONCE = (
+        "money may run out early. Of the {unit} that as many users of the log spent, {arms}. Once an arm's money is "
+        "gone, the rest of the test says nothing about it."
+    )
+    ONE_ROW = (
+        "each user of the log has one row, which is taken as all that a user brings and costs in the test, "
+        "however long that is."
+    )
+    COUNTED = (
+        "the log counts {unit}s, not days: {days} of them are taken as what a user has in the test. Give --days as "
+        "many as a user is expected to have."
     )
     RAMP_ENDS = (
         "the ramp ends on day {growth}: power counts only the {days} days after it, on which all users are in the test."
@@ -151,15 +163,12 @@ class NoteKind(Enum):
         "before."
     )
     EARLY_DECISION = "the decision after day {day} comes before the ramp's end, on {share:.0%} of the users."
-    SCALED = (
-        "{days} days are taken as {times:.3g} times the {window} days that the log has, so the real power is at least "
-        "the power shown."
-    )
+    SCALED = "{days} days are taken as {times:.3g} times the {had}, so the real power is at least the power shown."
     SINGLE_DAY = (
-        "the log has a single day. If what it records happens once (a letter, a year) and not every day, the means and "
-        "the money shown are too large by that factor."
+        "the log has a single {unit}. If what it records happens once (a letter, a year) and not every {unit}, the "
+        "means and the money shown are too large by that factor."
     )
-    NO_DAYS_BEFORE = "the log has no days before those that were measured, so it is not known what CUPED would gain."
+    NO_DAYS_BEFORE = "the log has no rows before those that were measured, so it is not known what CUPED would gain."
     ROUGH_POWER = "an arm has {users} users; with fewer than {enough}, the power is a rough guess."
     CONSTANT_GUARDRAIL = "the guardrail {metric!r} is the same for all users of the log, so its power is not known."
     SKEWED = (

@@ -29,7 +29,7 @@ from outlay.choosing.run import Run
 from outlay.core.actions import Given
 from outlay.core.errors import InfeasibleError, LogError, OutlayError
 from outlay.core.files import new_file
-from outlay.core.progress import Progress, silent
+from outlay.core.progress import Progress, telling
 from outlay.core.schema import Encoded
 from outlay.jobs.tables import checked_out, needed_batches, read_past, table_writer
 from outlay.response.allocation import allocate
@@ -104,7 +104,7 @@ def allocate_users(
         InfeasibleError: if even the cheapest decisions cost more than the total; it says how much.
         LogError: if there are no users, a user stands in the table more than once, or a column is missing.
     """
-    report = progress or silent
+    report = telling(progress)
     if not total >= 0:
         raise OutlayError(f"is {total:g}.", where="total", way_out="Give an amount of money, 0 or more.")
     out = checked_out(out, users)

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from outlay.core.campaign import Campaign
 from outlay.core.errors import LogError, OutlayError
-from outlay.core.progress import Progress, silent
+from outlay.core.progress import Progress, telling
 from outlay.experiments.analyze import analyze, promise_notes, promised_files, read_promises
 from outlay.experiments.checks import check_assignment, late_outcomes, log_notes
 from outlay.experiments.design import WEEK, Experiment, RampStep
@@ -76,7 +76,7 @@ def analyze_experiment(
         LogError: if a column is missing, the log does not assign each user to one arm (`sums.py`), or a user was not
             eligible.
     """
-    report = progress or silent
+    report = telling(progress)
     experiment = experiment if isinstance(experiment, Experiment) else Experiment.load(experiment)
     _check_day(day, experiment)
     files = promised_files(promised, experiment)

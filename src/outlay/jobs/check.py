@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import json
 import tempfile
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -15,19 +14,20 @@ from outlay.core.addresses import shown
 from outlay.core.assignment import Assignment
 from outlay.core.campaign import SUMMARIES, Campaign, HistorySection, Summary
 from outlay.core.errors import CampaignError, LogError
-from outlay.core.shown import Shown
+from outlay.core.shown import told_in
 from outlay.core.transitions import EVERYONE
-from outlay.core.wording import counted, number
 from outlay.estimators.balance import BalanceCheck
 from outlay.estimators.markov import MarkovCheck
+from outlay.evaluating.log_check import CheckReport, TriedHistory
 from outlay.evaluating.next_test import SettlingTest, plan_settling
 from outlay.jobs.memory import campaign_of, is_table
 from outlay.jobs.prepare import prepare
 from outlay.logs import event_rows
+from outlay.logs.by_day import joins, propensity_bins, rows_by_day
 from outlay.logs.drivers import assignment
 from outlay.logs.effects import Effect, contrast, effects
 from outlay.logs.findings import LEVELS, Finding
-from outlay.logs.quality import Action, Facts, inspect
+from outlay.logs.quality import Facts, inspect
 from outlay.logs.randomisation import Overlap, Randomisation, overlap, randomisation
 from outlay.logs.roles import Log, link, open_log
 from outlay.logs.source import Resources
@@ -57,122 +57,42 @@ class _Given(NamedTuple):
     findings: tuple[Finding, ...] = ()
 
 
-@dataclass(frozen=True)
-class TriedHistory:
-    """Whether the state would be enough with summaries of `columns` over `days` past days under `[log.history]`.
-
-    Attributes:
-        days: looked back.
-        columns: summarised.
-        summaries: of each column.
-        ok: whether it would be; None where it could not be tested.
-        words: what was found.
-    """
-
-    days: int
-    columns: tuple[str, ...]
-    summaries: tuple[str, ...]
-    ok: bool | None
-    words: str
-
-
-@dataclass(frozen=True, repr=False)
-class CheckReport(Shown):
-    """What `check` found.
-
-    Attributes:
-        campaign: name of the campaign.
-        source: the log.
-        rows, users: counts; `days`, time units from the first to the last, both included.
-        first, last: times, dates as text.
-        actions: how often each was given.
-        missing: role or feature → rows without a value.
-        duplicates: rows beyond the first of their user and time.
-        findings: worst first.
-        overlap, randomisation: where there was a choice; None where the log has too little to tell.
-        contrast: the pair of actions of the effect table, lower first.
-        effects: of the first day's action, higher against lower.
-        state: whether the state is enough (`estimators/markov.py`); None where a finding blocks, or the log is too
-            large to be prepared for it.
-        balance: whether the old policy's actions depend on the past beyond the state (`estimators/balance.py`); None
-            as for `state`.
-        assignment: columns and the calendar, with which actions go beyond what the campaign file says; None where there
-            was no choice.
-        tried: where it is not enough and there is no `[log.history]`: whether so many past days are.
-        once: whether each user has one row: nothing follows it.
-        test: where nothing that was tried is enough, the experiment that needs no state.
-    """
-
-    campaign: str
-    source: str
-    rows: int
-    users: int
-    days: int
-    first: int | str
-    last: int | str
-    actions: tuple[Action, ...]
-    missing: dict[str, int]
-    duplicates: int
-    findings: tuple[Finding, ...]
-    overlap: tuple[Overlap, ...]
-    randomisation: Randomisation | None
-    contrast: tuple[Given, Given] | None
-    effects: tuple[Effect, ...]
-    state: MarkovCheck | None = None
-    tried: tuple[TriedHistory, ...] = ()
-    test: SettlingTest | None = None
-    balance: BalanceCheck | None = None
-    assignment: Assignment | None = None
-    once: bool = False
-
-    @property
-    def blocks(self) -> bool:
-        """Whether a finding stops `prepare`."""
-        return any(finding.level == "error" for finding in self.findings)
-
-    def headline(self) -> str:
-        """Size, what blocks, and how actions were assigned."""
-        levels = [finding.level for finding in self.findings]
-        counts = ", ".join(counted(levels.count(level), level) for level in ("error", "warning"))
-        drawn = f" {self.randomisation.verdict}" if self.randomisation else ""
-        return f"{number(self.rows)} rows of {number(self.users)} users in {self.source}: {counts}.{drawn}"
-
-    def tables(self) -> Mapping[str, Sequence[Any]]:
-        """Findings, actions, effects and what past days would do."""
-        return {"findings": self.findings, "actions": self.actions, "effects": self.effects, "tried": self.tried}
-
-    def to_dict(self) -> dict[str, Any]:
-        """For `--json`."""
-        content = asdict(self)
-        for action, fact in zip(content["actions"], self.actions, strict=True):
-            del action["value"]
-            action["action"] = action.pop("called")
-            action["share"] = fact.count / max(self.rows, 1)
-        return {**content, "findings": [finding.to_dict() for finding in self.findings], "blocks": self.blocks}
-
-
 def check(
     log: Any,
     *,
     campaign: Campaign | str | Path | None = None,
+    page: str | Path | None = None,
     threads: int | None = None,
     memory: str | None = None,
 ) -> CheckReport:
-    """Look at a campaign's log without writing anything.
+    """Look at a campaign's log, and write nothing but a page of what was found, where one is asked for.
 
     Args:
         log: a campaign, or the path of its file; or a table in memory.
         campaign: what the columns of a table in memory mean; None: guessed as `init` does.
+        page: an .html file for what was found, with charts; None: none is written.
         threads: of DuckDB; None: its choice.
         memory: what DuckDB may hold before it writes to disk, as "4GB".
 
     Raises:
         CampaignError: if the campaign file is wrong, or names what the log does not have.
         LogError: if the log cannot be read or has no rows.
+        OutlayError: if the page cannot be written there.
     """
+    if page is not None:
+        from outlay.pages.page import check_page_path
+
+        check_page_path(page)
     with campaign_of(log, campaign) as known:
-        report = _check(known if isinstance(known, Campaign) else Campaign.load(known), threads, memory)
-    return replace(report, source="a table in memory") if is_table(log) else report
+        settings = known if isinstance(known, Campaign) else Campaign.load(known)
+        report = _check(settings, threads, memory)
+    report = replace(report, source="a table in memory") if is_table(log) else report
+    if page is not None:
+        from outlay.pages.log_health import render
+        from outlay.pages.page import write_page
+
+        write_page(render(report, settings), page)
+    return report
 
 
 def rows_sql(campaign: str | Path) -> str:
@@ -212,7 +132,7 @@ def _check(campaign: Campaign, threads: int | None, memory: str | None) -> Check
             checks, tried = _state(campaign, facts.rows, days, threads, memory)
         state, balance, test = checks or _StateChecks(None, None, None)
         findings += [*_about_state(state, tried), *_about_balance(balance)]
-        return CheckReport(
+        report = CheckReport(
             campaign=campaign.meta.name,
             source=shown(campaign.source),
             rows=facts.rows,
@@ -234,7 +154,12 @@ def _check(campaign: Campaign, threads: int | None, memory: str | None) -> Check
             test=test,
             assignment=given.assignment,
             once=bool(campaign.log.once),
+            unit=campaign.unit,
+            by_day=rows_by_day(log, facts.first_time, facts.last_time) if facts.users else (),
+            propensities=propensity_bins(log) if facts.users else (),
+            joins=joins(log) if facts.users else None,
         )
+        return told_in(report, campaign)
 
 
 def _given(log: Log, facts: Facts, known: list[Finding]) -> _Given:

@@ -32,6 +32,7 @@ from outlay.comparing.true_values import true_values
 from outlay.core.campaign import Campaign
 from outlay.core.errors import FolderError, OutlayError
 from outlay.core.files import (
+    as_path,
     check_replaceable,
     kind_of,
     new_file,
@@ -41,7 +42,7 @@ from outlay.core.files import (
     write_manifest,
 )
 from outlay.core.journal import partial_folder
-from outlay.core.progress import Progress, silent, within
+from outlay.core.progress import Progress, telling, within
 from outlay.core.transitions import CERTIFY, Transitions
 from outlay.jobs.prepare import prepare
 from outlay.jobs.train import RESPONSES
@@ -119,8 +120,8 @@ def compare(
         OutlayError: for wrong input.
         FolderError: if `out` holds something that outlay did not write, or there is nothing to resume.
     """
-    asked, report = _Comparing(seeds, immediate, label_days, oracles, responses, rows), progress or silent
-    out = Path(out)
+    asked, report = _Comparing(seeds, immediate, label_days, oracles, responses, rows), telling(progress)
+    out = as_path(out, "out", "the path to write to")
     check_replaceable(out, "comparison")
     campaign = source if isinstance(source, Campaign) else Campaign.load(source)
     with partial_folder(out, "comparison", resume=resume) as partial:

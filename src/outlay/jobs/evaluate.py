@@ -13,6 +13,8 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
+
 from outlay.bundles.certificate import write_certificate
 from outlay.bundles.read import load_bundle
 from outlay.choosing.evaluated_policy import EvaluatedPolicy, compared_policy, from_file, mixture_of
@@ -22,8 +24,9 @@ from outlay.choosing.rotation import measured_on
 from outlay.choosing.run import Run
 from outlay.core.campaign import Campaign
 from outlay.core.errors import OutlayError
-from outlay.core.files import kind_of
-from outlay.core.progress import Progress, silent
+from outlay.core.files import as_path, kind_of
+from outlay.core.progress import Progress, telling
+from outlay.core.shown import told_in
 from outlay.core.transitions import CERTIFY, EVERYONE, Transitions
 from outlay.evaluating.evaluate import evaluate_policy
 from outlay.evaluating.evaluation import Evaluation
@@ -75,7 +78,7 @@ def evaluate(
         evaluated = from_file(measure, policy, "policy")
     other = compared_policy(measure, against)
     own_run = run if policy is None else None
-    result = evaluate_policy(measure, evaluated, campaign, other, own_run, progress or silent)
+    result = told_in(evaluate_policy(measure, evaluated, campaign, other, own_run, telling(progress)), campaign)
     if other is not None:
         result = _with_look_at(result, measure, other, campaign)
     if own_run is not None:
@@ -93,7 +96,8 @@ def opened(source: str | Path | Run | Transitions) -> tuple[Run | None, Transiti
     if isinstance(source, Transitions):
         return None, source
     if not isinstance(source, Run):
-        if kind_of(Path(source)) == "data":
+        taken = "the path of a RUN or DATA folder, or what train or prepare gives"
+        if kind_of(as_path(source, "source", taken)) == "data":
             return None, Transitions.open(source)
         source = Run.open(source)
     return source, source.data()
@@ -105,9 +109,10 @@ def with_confidence(campaign: Campaign, confidence: float | None) -> Campaign:
     Raises:
         OutlayError: if it is out of range.
     """
-    if confidence is not None and not 0.5 < confidence < 1:
+    number = isinstance(confidence, int | float | np.integer | np.floating)
+    if confidence is not None and not (number and 0.5 < confidence < 1):
         raise OutlayError(
-            f"is {confidence:g}; must be above 0.5 and below 1.",
+            f"is {confidence!r}; must be above 0.5 and below 1.",
             where="confidence",
             way_out="Give a share such as 0.95.",
         )

@@ -3,6 +3,7 @@
     curve = frontier("run")                              # the curve; its page is RUN/frontier.html
     curve = frontier("run", budgets=[1.5, 2.0])          # and the mixtures for these; the page stays as it is
     curve = frontier("run", budgets=[1.5], export="bundles/1.5")      # the bundle of one, certified
+    curve = frontier("run", least_money=True)            # curve.goals[0].point: today's reward for the least money
 
 The budget that moves is the money budget; the others keep the limits of the campaign file. What the run itself serves
 is a point of the curve. Its figures come from the *select* users, until `outlay evaluate` or the first export has
@@ -29,7 +30,8 @@ from outlay.choosing.stored import StoredFrontier
 from outlay.core.campaign import Campaign
 from outlay.core.errors import FolderError, OutlayError
 from outlay.core.files import check_replaceable, new_file, write_json
-from outlay.core.progress import Progress, silent, within
+from outlay.core.progress import Progress, telling, within
+from outlay.core.shown import told_in
 from outlay.estimators.joint import combine
 from outlay.estimators.units import needed_days
 from outlay.evaluating.budget_curve import BudgetCurve, ExportedBundle
@@ -38,6 +40,7 @@ from outlay.evaluating.constants import beside_constants
 from outlay.evaluating.curve import BudgetMixtures, curve_of
 from outlay.evaluating.diagnostics import daily
 from outlay.evaluating.first_days import FirstDays
+from outlay.evaluating.goals import asked
 from outlay.evaluating.verdict import verdict
 from outlay.jobs.evaluate import evaluate, with_confidence
 from outlay.pages.frontier import render
@@ -49,9 +52,12 @@ def frontier(
     *,
     export: str | Path | None = None,
     confidence: float | None = None,
+    least_money: bool = False,
+    worth: float | None = None,
+    gain: float | None = None,
     progress: Progress | None = None,
 ) -> BudgetCurve:
-    """Return the budget curve of a run, and the mixture for any budget.
+    """Return the budget curve of a run, the mixture for any budget, and the budget that reaches a goal.
 
     Args:
         run: a RUN folder that `--method frontier` made.
@@ -59,6 +65,9 @@ def frontier(
         export: a folder for the bundle of the one budget given, which is then certified. The first time, that is a
             look at the *certify* users.
         confidence: of intervals and certificate; default as in the campaign file.
+        least_money: ask for the budget that brings what the log's policy does, for the least money.
+        worth: what one more unit of the reward is worth, in money: ask for the budget at which it costs as much.
+        gain: ask for the least budget that brings so much more than the log's policy, as a share of that.
         progress: called with the fraction done and what is being done.
 
     Raises:
@@ -66,11 +75,11 @@ def frontier(
         InfeasibleError: if a budget lies below the curve.
         OutlayError: for wrong input.
     """
-    report = progress or silent
+    report = telling(progress)
     run = run if isinstance(run, Run) else Run.open(run)
     campaign = with_confidence(run.campaign, confidence)
     _check_ceiling(campaign)
-    budgets = _numbers(budgets)
+    budgets, questions = _numbers(budgets), asked(least_money=least_money, worth=worth, gain=gain)
     if export is not None:
         _check_export(Path(export), run, budgets)
     stored = StoredFrontier.read(run.folder / "frontier")
@@ -86,14 +95,16 @@ def frontier(
     if known is None and export is not None:
         evaluate(run, progress=within(report, 0.1, 0.5))
         known = certified(stored, run.identity, mixtures.data, campaign, measuring)
-    curve = curve_of(mixtures, wanted, known, within(report, 0.8, 0.95))
+    whole = not (budgets or questions or export) and confidence is None  # the page is the run's own
+    curve = curve_of(mixtures, wanted, known, within(report, 0.8, 0.95), None if whole else questions)
+    curve = told_in(curve, campaign)
     if export is not None and known is not None:
         report(0.95, "writing the bundle")
         curve = replace(curve, export=_exported(mixtures, wanted[0], Path(export), known))
-    elif not budgets and confidence is None:  # the page is the run's own: what else is asked leaves it as it is
+    elif whole:
         write_json(run.folder / "frontier.json", asdict(curve))
         with new_file(run.folder / "frontier.html") as temporary:
-            temporary.write_text(render(curve), encoding="utf-8")
+            temporary.write_text(render(curve, run.labelled, str(run.folder)), encoding="utf-8")
     report(1.0, "done")
     return curve
 

@@ -18,7 +18,8 @@ from typing import Any
 from outlay.core.addresses import Place, mistake, scheme_of
 from outlay.core.campaign import Campaign
 from outlay.core.errors import LogError, OutlayError
-from outlay.core.files import new_file
+from outlay.core.files import as_path, new_file
+from outlay.core.wording import readable
 from outlay.jobs import memory
 from outlay.logs.columns import ScannedColumn, describe
 from outlay.logs.findings import Finding
@@ -64,6 +65,8 @@ PER_DAY = (
     "report_days = [1, 3, 7]",
 )
 NAME = re.compile(r"\w+")
+WORDS = re.compile(r"[A-Za-z][a-z]{3,}( [a-z]+)*")  # a name that can be read as it is
+CALLED = {"reward": "reward", "action": "action", "budgets.cost": "cost"}  # key of [labels] → role
 NEEDED = {role: f"log.{role}" for role in ("user", "time", "action", "reward")} | {"cost": "budget.cost"}  # role → key
 
 
@@ -146,7 +149,7 @@ def init(log: Any, out: str | Path = "campaign.toml", *, query: str | None = Non
 
 def guide(log: Any, out: str | Path, *, query: str | None = None, ask: Ask | None = None) -> Guided:
     """The same, with the reason for every column."""
-    out = Path(out)
+    out = as_path(out, "out", "the path of the campaign file to write")
     if out.exists():
         raise OutlayError(
             "exists already, and what was changed in it would be lost.",
@@ -166,6 +169,9 @@ def guide(log: Any, out: str | Path, *, query: str | None = None, ask: Ask | Non
         except BaseException:
             table.unlink()
             raise
+    paths = log if isinstance(log, list | tuple) else (log,)
+    for each in (*paths, *([] if paths else [None])):
+        as_path(each, "log", "the path of a file, a list of them, or a table of pandas, polars, pyarrow or DuckDB")
     if isinstance(log, (list, tuple)):
         log = tuple(map(str, log)) if len(log) != 1 else log[0]
     if found := mistake(log if isinstance(log, tuple) else str(log), query):
@@ -461,7 +467,7 @@ class Draft:
     def text(self) -> str:
         """The file."""
         none = '"none"' if self.lowest is None else "0.0"
-        known = self.lowest == 0
+        known = self.lowest == 0 and self.roles["cost"].text != "1"  # which every action costs that is no amount
         if (label := self.roles["action"].nothing) is not None:
             none, known = toml_value(label), True
         what = "the action that means: no incentive"
@@ -522,6 +528,7 @@ class Draft:
             f"at_most = {self.spent:.4g}",
             "# CHECK: that is what the log spent per row. Left so, the question is: what is best for the same spend?",
             *([] if self.one_step else ['per = "decision"          # or "user": total over horizon_days']),
+            *self._labels(),
             "",
         ]
         return "\n".join(lines)
@@ -530,6 +537,14 @@ class Draft:
     def _counted(self) -> bool:
         """Whether what is limited is how many get something, and not money."""
         return self.roles["cost"].column is None and COUNTED in self.roles["cost"].why
+
+    def _labels(self) -> list[str]:
+        """What pages could call columns whose names say little to somebody who has not seen the log."""
+        named = {key: self.roles[role].column or "" for key, role in CALLED.items()}
+        said = [
+            f"# {setting(key, readable(name))}" for key, name in named.items() if name and not WORDS.fullmatch(name)
+        ]
+        return ["", "# [labels]               # what pages call these, in words for everybody", *said] if said else []
 
     def _reading(self) -> list[str]:
         """How texts are read, where that has to be said."""

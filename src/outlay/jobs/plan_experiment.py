@@ -22,7 +22,8 @@ from outlay.bundles.manifest import unseal
 from outlay.core.actions import all_named, named
 from outlay.core.campaign import Campaign
 from outlay.core.errors import OutlayError, nearest
-from outlay.core.files import new_file
+from outlay.core.files import as_path, new_file
+from outlay.core.shown import Shown
 from outlay.experiments.design import Experiment, experiment_text
 from outlay.experiments.log import OUTSIDE
 from outlay.experiments.moments import Metric
@@ -36,8 +37,8 @@ NEAREST = 8  # actions that an error names
 GUARDRAILS = ("cost", "redemption")
 
 
-@dataclass(frozen=True)
-class PlanResult:
+@dataclass(frozen=True, repr=False)
+class PlanResult(Shown):
     """A plan.
 
     Attributes:
@@ -65,6 +66,17 @@ class PlanResult:
     powers: tuple[Power, ...]
     notes: tuple[ExperimentNote, ...]
     design: DesignEffect | None = None
+
+    def headline(self) -> str:
+        """The test, and where its file is."""
+        meta, arms = self.experiment.meta, [arm.name for arm in self.experiment.arms]
+        return (
+            f"{meta.name}, {meta.days} days from {meta.start}, {self.users:,} users in {', '.join(arms)}: {self.path}."
+        )
+
+    def tables(self) -> Mapping[str, Sequence[Any]]:
+        """What it can detect, and the users in the test by day."""
+        return {"powers": self.powers, "ramp": self.ramp}
 
     def to_dict(self) -> dict[str, Any]:
         """For `--json`."""
@@ -117,7 +129,7 @@ def plan_experiment(
         CampaignError, LogError: if the log cannot be read.
     """
     campaign = campaign if isinstance(campaign, Campaign) else Campaign.load(campaign)
-    out, today = Path(out), today or datetime.date.today()
+    out, today = as_path(out, "out", "the path to write to"), today or datetime.date.today()
     _check_asked(users, lift)
     experiment = Experiment.parse(_completed(design, campaign, out))
     _check_names(experiment, campaign)

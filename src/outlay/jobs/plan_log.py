@@ -19,7 +19,7 @@ from outlay.core.errors import OutlayError
 from outlay.core.shown import Shown
 from outlay.core.transitions import EVERYONE
 from outlay.core.wording import days as days_in_words
-from outlay.core.wording import number
+from outlay.core.wording import in_units, number
 from outlay.estimators.long_run import advantages, is_told
 from outlay.evaluating.log_size import SHARES, LogSize, PastActivity, log_sizes, past_activity
 from outlay.jobs.memory import campaign_of
@@ -37,7 +37,8 @@ class LogPlan(Shown):
         reward: what the reward is called.
         past: what the past log says.
         users: of the next log.
-        days: of the next log.
+        days: units of `time` of the next log; 1 where each user has one row.
+        unit: what such a unit is called; None where each user has one row.
         gain: relative gain that users are wanted for; None where none was asked for.
         sizes: by the share that is drawn at random.
     """
@@ -49,10 +50,17 @@ class LogPlan(Shown):
     days: int
     gain: float | None
     sizes: tuple[LogSize, ...]
+    unit: str | None = "day"
 
     def headline(self) -> str:
         """The size of the next log."""
-        return f"a log of {number(self.users)} users over {days_in_words(self.days)}, by the share drawn at random."
+        over = "" if self.span is None else f" over {self.span}"
+        return f"a log of {number(self.users)} users{over}, by the share drawn at random."
+
+    @property
+    def span(self) -> str | None:
+        """How long the next log goes on, in words; None where each user has one row."""
+        return None if self.unit is None else in_units(days_in_words(self.days), self.unit)
 
     def tables(self) -> Mapping[str, Sequence[Any]]:
         """What each share can prove."""
@@ -101,21 +109,29 @@ def plan_log(
         raise OutlayError(f"is {gain:g}; must be between 0 and 1.", where="gain", way_out=way_out)
     with campaign_of(log, campaign) as known, tempfile.TemporaryDirectory(prefix="outlay-") as folder:
         of = known if isinstance(known, Campaign) else Campaign.load(known)
-        past = _past(of, Path(folder), threads)
+        past, of = _past(of, Path(folder), threads)
+    once = bool(of.log.once)
+    if once and days not in (None, 1):
+        raise OutlayError(
+            f"is {days}, but each user of this log has one row.",
+            file=of.path,
+            where="days",
+            way_out="Leave it out: give how many users the next log will have.",
+        )
     if past.mean == 0 or past.spread == 0:
         raise OutlayError(
             "is the same in every row: nothing can be proved about it.",
             file=of.path,
             where="log.reward",
-            way_out="Take an outcome that differs between users or days.",
+            way_out="Take an outcome that differs between rows.",
         )
     users, days = past.users if users is None else users, past.days if days is None else days
     sizes = tuple(log_sizes(past, users=users, days=days, gain=gain, shares=shares))
-    return LogPlan(of.meta.name, of.reward_label, past, users, days, gain, sizes)
+    return LogPlan(of.meta.name, of.reward_label, past, users, days, gain, sizes, None if once else of.unit)
 
 
-def _past(campaign: Campaign, folder: Path, threads: int | None) -> PastActivity:
-    """What the log says of the next one."""
+def _past(campaign: Campaign, folder: Path, threads: int | None) -> tuple[PastActivity, Campaign]:
+    """What the log says of the next one; the campaign as it was read."""
     data = prepare(campaign, folder / "data", threads=threads)
     campaign = data.campaign
     measure = Measure(data, EVERYONE, None, most_users=MOST_USERS)
@@ -132,4 +148,4 @@ def _past(campaign: Campaign, folder: Path, threads: int | None) -> PastActivity
         actions=data.num_actions,
         discount=panel.discount,
     )
-    return replace(found, users=len(data.users))
+    return replace(found, users=len(data.users)), data.campaign

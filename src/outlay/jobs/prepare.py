@@ -21,12 +21,12 @@ from outlay.core.addresses import absolute, shown
 from outlay.core.assignment import Assignment
 from outlay.core.campaign import Campaign
 from outlay.core.errors import LogError
-from outlay.core.files import check_replaceable, new_file, sha256, write_manifest
+from outlay.core.files import as_path, check_replaceable, new_file, sha256, write_manifest
 from outlay.core.history import History
 from outlay.core.journal import Journal, resumable_folder
 from outlay.core.machine import processors
 from outlay.core.parallel import Mapper, in_threads
-from outlay.core.progress import Progress, counted, silent, within
+from outlay.core.progress import Progress, counted, telling, within
 from outlay.core.schema import Schema, canonical_text, user_text
 from outlay.core.transitions import CLUSTERS, NAMES, SPLITS, USERS, Transitions
 from outlay.core.version import __version__
@@ -77,8 +77,8 @@ def prepare(
     """
     if not isinstance(campaign, Campaign):
         campaign = Campaign.load(campaign)
-    out = Path(out)
-    report = progress or silent
+    out = as_path(out, "out", "the path to write to")
+    report = telling(progress)
     check_replaceable(out, "data")
     about = _about(campaign)
     with resumable_folder(out, about) as (folder, done):

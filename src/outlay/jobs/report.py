@@ -6,7 +6,6 @@ from dataclasses import replace
 from pathlib import Path
 
 from outlay.choosing.run import Run
-from outlay.core.campaign import Campaign
 from outlay.core.files import new_file
 from outlay.pages.report import render
 from outlay.pages.results import RunResults
@@ -20,11 +19,7 @@ def report(folder: str | Path | Run) -> Path:
         CampaignError: if RUN/campaign.toml is no TOML, or its [labels] are impossible.
     """
     run = folder if isinstance(folder, Run) else Run.open(folder)
-    results, own = RunResults.read(run), run.folder / "campaign.toml"
-    if own.exists():  # of which nothing else is read: the run stays as it was trained
-        content = {**run.manifest["campaign"], "labels": Campaign.content(own).get("labels", {})}
-        results = replace(results, labels=Campaign.parse(content, own).labels)
-    page = render(results)
+    page = render(replace(RunResults.read(run), labels=run.labelled.labels))
     path = run.folder / "report.html"
     with new_file(path) as temporary:
         temporary.write_text(page, encoding="utf-8")

@@ -25,10 +25,10 @@ from outlay.bundles.read import load_bundle
 from outlay.core.actions import Given
 from outlay.core.addresses import scheme_of
 from outlay.core.errors import LogError
-from outlay.core.files import MANIFEST, check_replaceable, new_file, put_in_place, write_json, write_manifest
+from outlay.core.files import MANIFEST, as_path, check_replaceable, new_file, put_in_place, write_json, write_manifest
 from outlay.core.journal import unfinished_folder
 from outlay.core.parallel import Mapper, in_processes
-from outlay.core.progress import Counter, Progress, counted, silent
+from outlay.core.progress import Counter, Progress, counted, telling
 from outlay.core.version import __version__
 from outlay.jobs.memory import as_file
 from outlay.jobs.tables import ARROW, checked_out, needed_batches, read_past, table_writer
@@ -106,7 +106,7 @@ def score(
         FolderError: if `out` cannot be written, is a folder of something else, or is being written by another process.
         LostWorkerError: if a worker was killed; the shards that are done are kept for the next run.
     """
-    out = Path(out)
+    out = as_path(out, "out", "the path to write to")
     past = nullcontext() if history is None else as_file(history, "history")
     with as_file(rows, "rows") as rows, past as history:
         if not out.suffix:
@@ -123,7 +123,7 @@ def score(
             members,
             ".parquet" if not out.suffix else ARROW,
         )
-        return _score(task, opened, over, out, progress or silent)
+        return _score(task, opened, over, out, telling(progress))
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from outlay.core.errors import OutlayError
+from outlay.core.files import as_path
 from outlay.core.version import __version__
 from outlay.simulators import find
 from outlay.simulators.simulator import Held
@@ -59,7 +60,7 @@ def simulate(
             raise OutlayError(f"is {value}.", where=name, way_out=f"Give a whole number, {least} or more.")
     if held is not None:
         held = _pair(held, simulator.coupons.tolist())
-    out = Path(out)
+    out = as_path(out, "out", "the path to write to")
     check_unchanged(out)
     return write_campaign(
         out,

@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 from outlay.bundles.decide import Bundle
 from outlay.bundles.rows import users_of
 from outlay.core.errors import LogError, OutlayError
+from outlay.core.files import as_path
 from outlay.logs.past_days import UserPast
 from outlay.logs.reading import Part
 from outlay.logs.source import read_rows
@@ -34,7 +35,7 @@ def checked_out(out: str | Path, rows: str | Path) -> Path:
     Raises:
         OutlayError: if it ends in neither .parquet nor .csv, or is the file of rows.
     """
-    out = Path(out)
+    out = as_path(out, "out", "the path to write to")
     if out.suffix not in SUFFIXES or out.is_dir():
         raise OutlayError("is not a .parquet or .csv file.", file=out, where="out", way_out="Change its ending.")
     if out.resolve() == Path(rows).resolve():

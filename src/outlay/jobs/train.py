@@ -22,9 +22,9 @@ from outlay.choosing.reserve import check_stated, unpriced_of
 from outlay.choosing.run import ESTIMATES, Run
 from outlay.core.campaign import Campaign, Hold
 from outlay.core.errors import FolderError, LogError, OutlayError
-from outlay.core.files import check_replaceable, kind_of, put_in_place
+from outlay.core.files import as_path, check_replaceable, kind_of, put_in_place
 from outlay.core.journal import partial_folder
-from outlay.core.progress import Progress, silent, within
+from outlay.core.progress import Progress, telling, within
 from outlay.core.reserves import WAY_OUT, unpriced_words
 from outlay.core.transitions import LEARN, SPLITS, Transitions
 from outlay.jobs.memory import campaign_of
@@ -127,10 +127,10 @@ def train(
             method, oracle, response, label_days, preset, folds, hold, seed, resume, threads, workers, screening
         )
         _check_options(options)
-        out = Path(out)
+        out = as_path(out, "out", "the path to write to")
         _check_out(out, known, overwrite=overwrite)
         with partial_folder(out, "run", resume=resume) as partial:
-            return _train(known, out, partial, options, progress or silent)
+            return _train(known, out, partial, options, telling(progress))
 
 
 def _check_out(out: Path, source: str | Path | Campaign, *, overwrite: bool) -> None:

@@ -19,6 +19,7 @@ from outlay.core.campaign import Campaign
 from outlay.core.errors import FolderError, OutlayError
 from outlay.core.files import (
     MANIFEST,
+    as_path,
     can_resume,
     check_replaceable,
     kind_of,
@@ -28,7 +29,7 @@ from outlay.core.files import (
 )
 from outlay.core.machine import processors
 from outlay.core.parallel import in_processes
-from outlay.core.progress import Progress, silent, within
+from outlay.core.progress import Progress, telling, within
 from outlay.core.transitions import Transitions
 from outlay.jobs.prepare import prepare
 from outlay.learning.screening import Screening, screen, wide
@@ -68,7 +69,7 @@ def train_seeds(
     """
     if seeds < 1:
         raise OutlayError(f"is {seeds}; it must be 1 or more.", where="seeds", way_out="Give the number of seeds.")
-    out, report = Path(out), progress or silent
+    out, report = as_path(out, "out", "the path to write to"), telling(progress)
     data = _data(source, out, options, threads, within(report, 0, PREPARED))
     if data.folder == out / "data":
         options = {key: value for key, value in options.items() if key != "preset"}  # with which it was prepared

@@ -227,10 +227,10 @@ def _axis(prices: Vector, cost: Vector, points: int) -> Vector:
     """
     falling = np.minimum.accumulate(cost)
     fall = falling[0] - falling
-    if fall[-1] <= 0:
+    last = min(int(np.argmax(fall >= (1 - FLAT) * fall[-1])), len(prices) - 2)
+    if fall[last] <= 0:  # nowhere, or at the last price alone
         flat: Vector = np.linspace(0, prices[-1], points)
         return flat
-    last = min(int(np.argmax(fall >= (1 - FLAT) * fall[-1])), len(prices) - 2)
     share = fall[: last + 1] / fall[last]
     # Falls say where policies change; the root of λ keeps some points where, by noise, none seem to.
     place = 0.75 * share + 0.25 * np.sqrt(prices[: last + 1] / prices[last])

@@ -202,7 +202,7 @@ def _kept(log: Log, folder: Path) -> NDArray[np.int64] | None:
     if log.campaign.log.where is not None:
         conditions.append(f"(\n{log.campaign.log.where}\n)")
     if log.ripeness is not None and log.ripeness.left_out:
-        time = time_sql(log.source, time_term(log.source, log.campaign.log))
+        time = time_sql(log.source, time_term(log.source, log.campaign))
         conditions.append(f"NOT coalesce({time} > {log.ripeness.last}, false)")
     if not conditions:
         return None

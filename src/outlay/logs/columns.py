@@ -40,8 +40,8 @@ NAMES = {
     "place": r"(^|_)(store|shop|location|branch|filiale|geo|dma|region|market)(_?(id|no|nr|key))?$",
     "time": r"^(day|date|datum|tag|dt|period|week|woche|monat|month|time|ts|timestamp|t|event_date|\w+_(day|date)|jour|"
     r"semaine|mois|fecha|dia|semana|mes|data|giorno|settimana|dag|maand)$",
-    "treated": r"(^|_)(action|treatment|treated|treat|trt|intervention|assignment|assigned|arm|behandlung|massnahme|"
-    r"traitement|tratamiento|tratamento|trattamento|behandeling)(_|$)",
+    "treated": r"(^|_)(action|treatment|treatmentgroup|treattype|treated|treat|trt|intervention|assignment|assigned|"
+    r"arm|behandlung|massnahme|traitement|tratamiento|tratamento|trattamento|behandeling)(_|$)",
     "offered": r"(^|_)(coupons?|incentive|offer|discount|bonus|promo|promotion|voucher|gift|nudge|rabatt|gutschein|"
     r"rebate|reward_offered|variant|variation|mailing|mailed|ad_shown|creative|banner|ratio|message|notification|push|"
     r"send|sent|angebot|aktion|offre|remise|envoi|cupon|oferta|descuento|envio|offerta|sconto|buono|invio|aanbieding|"

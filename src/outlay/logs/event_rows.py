@@ -275,9 +275,9 @@ def _whole(campaign: Campaign, tables: Sequence[_Table]) -> bool:
             way_out="Give all of them as dates, or all as numbers of days.",
         )
     whole = timed[0].whole
-    if whole and campaign.rows.unit in ("hour", "week"):
+    if whole and campaign.unit in ("hour", "week"):
         raise CampaignError(
-            f"is {campaign.rows.unit!r}, and times are whole numbers, which are days.",
+            f"is {campaign.unit!r}, and times are whole numbers, which are days.",
             file=campaign.path,
             where="rows.unit",
             way_out="Give times as dates.",
@@ -331,7 +331,7 @@ def _query(campaign: Campaign, tables: Sequence[_Table], relations: Sequence[str
         elif i == decided:
             joins.append("LEFT JOIN decided d ON d.u = r.u AND d.n = r.n")
             action = quoted(campaign.log.action)
-            none = "" if campaign.rows.unit == "decision" else f", {_none(campaign, table)}"
+            none = "" if campaign.unit == "decision" else f", {_none(campaign, table)}"
             chosen += [f"coalesce(d.{c}{none}) AS {c}" if c == action and none else f"d.{c}" for c in names]
             continue
         elif table.spec.credited == "before":
@@ -341,7 +341,7 @@ def _query(campaign: Campaign, tables: Sequence[_Table], relations: Sequence[str
             chosen += [f"coalesce(s{i}.{c}, 0) AS {c}" for c in names]
             continue
         chosen += [f"e{i}.{c}" for c in names]
-    time = "r.n" if campaign.rows.unit != "day" or whole else "CAST(r.begins AS DATE)"
+    time = "r.n" if campaign.unit != "day" or whole else "CAST(r.begins AS DATE)"
     listed = ",\n       ".join([f"r.u AS {_name(campaign, 'user')}", f"{time} AS {_name(campaign, 'time')}", *chosen])
     ordered = "ORDER BY r.u, r.n"
     return f"WITH {parts}\nSELECT {listed}\nFROM r\n{chr(10).join(joins)}\n{ordered}"
@@ -349,7 +349,7 @@ def _query(campaign: Campaign, tables: Sequence[_Table], relations: Sequence[str
 
 def _parts(campaign: Campaign, tables: Sequence[_Table], relations: Sequence[str]) -> str:
     """The query's parts: events `e0` …; the rows `r`; the decisions that count, `decided`; and sums `s0` …."""
-    unit, decided = campaign.rows.unit, _decisions(campaign)
+    unit, decided = campaign.unit, _decisions(campaign)
     parts = [f"e{i} AS (SELECT * FROM {relation})" for i, relation in enumerate(relations)]
     order = ", ".join(quoted(name) for name in tables[decided].spec.columns)
     if unit == "decision":

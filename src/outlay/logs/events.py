@@ -40,7 +40,7 @@ from outlay.logs.findings import Finding
 from outlay.logs.naming import action_sql
 from outlay.logs.reading import literal
 from outlay.logs.source import Asker, Copying, Resources, Source, open_source
-from outlay.logs.values import text_sql, time_sql, time_term, user_sql, user_term
+from outlay.logs.values import counted, text_sql, time_sql, time_term, user_sql, user_term
 
 COLLECTED = "log_collected"  # the rows that pass log.where, ripe or not
 MUCH = 0.5  # share of rows that are not ripe from which it is a warning
@@ -221,7 +221,7 @@ def credit_events(source: Source, campaign: Campaign, folder: Path, resources: R
     events = campaign.log.events
     if events is None:
         return None
-    time = time_term(source, campaign.log)
+    time = time_term(source, campaign)
     time_sql(source, time)  # a log whose own time is of the wrong type is told so first
     file = _read_events(campaign, events, folder, resources, dates=time.type == "DATE")
     names = ["reward", *(budget.name for budget in campaign.budgets)]
@@ -274,7 +274,7 @@ def _read_events(campaign: Campaign, events: EventsSection, folder: Path, resour
                     file=path,
                     way_out=f"Leave log.events out of {campaign.path} until later outcomes have come.",
                 )
-            time = source.term("log.events.time", events.time)
+            time = counted(source.term("log.events.time", events.time), campaign.rows)
             if (time.type == "DATE") != dates:
                 kinds = ("dates", "numbers") if dates else ("numbers", "dates")
                 raise CampaignError(
@@ -310,7 +310,7 @@ def _read_events(campaign: Campaign, events: EventsSection, folder: Path, resour
 def _match(source: Source, campaign: Campaign, events: EventsSection, file: Path, table: str) -> None:
     """Make `table`: each event with the row it belongs to (NULL: none) and how much later it came."""
     log = campaign.log
-    user, time = user_term(source, log), time_term(source, log)
+    user, time = user_term(source, log), time_term(source, campaign)
     decision = None if events.decision is None else source.term("log.events.decision", events.decision)
     given = "true"
     none = campaign.none

@@ -12,7 +12,7 @@ from outlay.logs.columns import FEW, IDENTIFIER, ScannedColumn, earlier, named, 
 from outlay.logs.evidence import gather
 from outlay.logs.looked import Guess, Looked
 from outlay.logs.source import WHOLE, Source
-from outlay.logs.what import find_action, find_cluster, find_cost, find_outcomes, find_reward
+from outlay.logs.what import find_action, find_cluster, find_cost, find_outcomes, find_reward, is_twin
 from outlay.logs.who import find_time, find_user, refuse_sums
 
 MANY = 10_000  # distinct values of a text that is still a feature
@@ -59,6 +59,7 @@ def guess_roles(
     before |= {x: f"holds or adds up {y} of the row before" for x, y in log.lags.items()}
     before |= dict.fromkeys(log.constant, "one value per user")
     later = {x: why for x, why in later.items() if x not in before}
+    later |= {c.name: f"says {action.name} once more" for c in log.free.values() if is_twin(log, c, action)}
     known = [c.name for c in log.free.values() if c.name not in later and c.name in log.rare.codes and not c.index]
     random = not any(log.rare.association(action.name, name, first=name in log.constant) > 0 for name in known)
     return GuessedRoles(log.found, log.user is not None, later, before, random, frozenset(doubted))

@@ -93,7 +93,8 @@ class _Weights:
         """Of the rows that are `usable`."""
         p = propensity[usable]
         actions, given = np.unique(action[usable], return_inverse=True)
-        return cls(usable, actions, given.ravel(), 1 / p, (1 - p) / p**2)
+        with np.errstate(over="ignore", divide="ignore"):  # of a propensity so small, its square is no float
+            return cls(usable, actions, given.ravel(), 1 / p, (1 - p) / p / p)
 
 
 def leaks(log: Log, *, weighable: bool) -> list[Finding]:

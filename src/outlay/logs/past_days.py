@@ -346,7 +346,7 @@ def _query(
             return source.number(source.term("log.reward", log.reward))
         return cost_sql(source, campaign, places[name])[0]
 
-    user, time = user_term(source, log), time_term(source, log)
+    user, time = user_term(source, log), time_term(source, campaign)
     columns = ", ".join(f"CAST({column(name)} AS DOUBLE) AS v{i}" for i, name in enumerate(history.columns))
     return f"SELECT {user_sql(user)} AS u, CAST({time_sql(source, time)} AS DOUBLE) AS t, {columns} FROM {relation}"
 

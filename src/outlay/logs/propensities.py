@@ -240,7 +240,7 @@ def _constant(row: list[float]) -> bool:
     p = given / implied
     if not 0 < p <= 1:
         return False
-    return variance <= given * (1 - p) / p**2 * (1 + SAME) + SAME
+    return variance <= given * (1 - p) / p / p * (1 + SAME) + SAME
 
 
 def _of_others(segment: str | None, likely: float, given: float, expected: float, variance: float) -> Claim:

@@ -6,12 +6,13 @@ key or column, what was found, how often, and the way out.
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple
 
 from outlay.core.actions import Given, all_named, named
-from outlay.core.campaign import Campaign
+from outlay.core.campaign import DAYS_OF, Campaign
 from outlay.core.errors import LogError
 from outlay.core.reserves import ROUNDING, TOO_LOW, WAY_OUT, unpriced, unpriced_words
 from outlay.logs.clustering import clustering
@@ -25,6 +26,8 @@ from outlay.logs.values import exactly
 MAX_ACTIONS, MAX_SEGMENTS = 255, 50
 LARGEST = 1e30  # of an amount: networks have floats up to 3e38, and variances square
 PLACE = re.compile(r"\b(row_number|rowid)\b", re.IGNORECASE)  # in SQL of a user
+EMPTY = 0.02  # share of the log's days on which nobody has a row, from which that is told
+LONG, LONGER = 60, 20  # units of time, and times the usual gap, beyond which a user may be somebody else
 ABSENT = 0.05  # share of user-days without a row from which somebody has to say what absence means
 
 
@@ -143,7 +146,8 @@ def refuse(campaign: Campaign, facts: Facts) -> None:
     first, *others = facts.errors
     more = "".join(f"\n  also {f.where}: {f.message}" for f in others)
     listed = f" {len(others)} more (outlay check lists all):{more}" if others else ""
-    raise LogError(first.message, file=campaign.source, where=first.where, way_out=first.way_out + listed)
+    told = campaign.timed
+    raise LogError(told(first.message), file=campaign.source, where=first.where, way_out=told(first.way_out + listed))
 
 
 def _missing(log: Log) -> dict[str, int]:
@@ -471,30 +475,89 @@ def _links(log: Log, duplicates: int) -> list[Finding]:
     return findings
 
 
+class _Spacing(NamedTuple):
+    """How the rows of users lie in time.
+
+    Attributes:
+        longest: units of time between two rows of a user; None where no user has two.
+        usual: the longest gap but for the longest quarter of them.
+        wide: gaps longer than 1.
+        step: what every gap is a multiple of; 1 where there is no gap.
+        inside, after: times at which others have rows and a user has none, between the user's rows, and after them.
+        left: users who have no row at the log's last times.
+        window: those times from a user's first row on.
+        times: at which anybody has a row.
+        empty: the rest, from the first to the last of them.
+    """
+
+    longest: int | None
+    usual: float
+    wide: int
+    step: int
+    inside: int
+    after: int
+    left: int
+    window: int
+    times: int
+    empty: int
+
+
+def _spacing(log: Log) -> _Spacing:
+    run, end = log.source.run, last_time(log)
+    longest, usual, wide = run(
+        "SELECT max(gap), quantile_disc(gap, 0.75), count(*) FILTER (gap > 1) FROM links WHERE gap > 0"
+    )[0]
+    gaps = [gap for (gap,) in run("SELECT DISTINCT gap FROM links WHERE gap > 0 ORDER BY gap LIMIT 1000")]
+    step = math.gcd(*gaps) if gaps else 1
+    run("""
+        CREATE OR REPLACE TEMP TABLE times AS SELECT "time", row_number() OVER (ORDER BY "time") AS n
+        FROM (SELECT DISTINCT "time" FROM roles WHERE "time" IS NOT NULL)""")
+    least = step if gaps and gaps[0] == longest else 1
+    inside, after, left, window = run(f"""
+        SELECT sum(b.n - a.n + 1), coalesce(sum(e.n - b.n) FILTER (away), 0), count(*) FILTER (away),
+            sum(e.n - a.n + 1)
+        FROM (SELECT *, NOT ended AND last_time <= {end} - {least} AS away FROM users) u
+        JOIN times a ON a."time" = u.first_time JOIN times b ON b."time" = u.last_time,
+            (SELECT max(n) AS n FROM times) e
+        """)[0]
+    [(rows,)] = run(
+        'SELECT count(*) FROM (SELECT DISTINCT "user", "time" FROM roles SEMI JOIN users USING ("user") '
+        'WHERE "time" IS NOT NULL)'
+    )
+    [(times, span)] = run('SELECT count(*), max("time") - min("time") + 1 FROM times')
+    return _Spacing(
+        None if longest is None else int(longest),
+        float(usual or 0),
+        int(wide),
+        step,
+        int(inside - rows),
+        int(after),
+        int(left),
+        int(window),
+        int(times),
+        int(span - times),
+    )
+
+
 def _gaps(log: Log, users: int) -> list[Finding]:
     """Absences before the end of the log: information, unless somebody says otherwise (method: variable gaps)."""
     if log.campaign.log.once:
         return []
-    end = last_time(log)
-    low, high, wide, inside = log.source.run("""
-        SELECT min(gap), max(gap), count(*) FILTER (gap > 1), coalesce(sum(gap - 1), 0) FROM links WHERE gap > 0""")[0]
-    step = int(low) if low is not None and low == high else 1
-    left, after, window = log.source.run(f"""
-        SELECT count(*) FILTER (NOT ended AND last_time <= {end} - {step}),
-            coalesce(sum({end} - last_time) FILTER (NOT ended AND last_time <= {end} - {step}), 0),
-            sum({end} - first_time + 1) FROM users""")[0]
-    if (high is None or low == high) and not left:
+    found = _spacing(log)
+    if found.longest is None and not found.left:
         return []
-    share = float(after + (inside if low != high else 0)) / float(window)
+    told = [*_uneven(log, found), *_returned(log, found)]
+    if found.inside + found.after == 0:
+        return told
+    share = (found.after + found.inside) / found.window
     part = f"{share:.1%}" if share >= 0.001 else "less than 0.1%"
-    absent = (
-        f"{part} of the users' days have no row: {wide or 0:,} gaps between rows are longer than 1 (the "
-        f"longest {high or 0}), and {left:,} of {users:,} users have no row on the log's last days"
-    )
-    count = int(wide or 0) + int(left)
+    cases = [_example(log)] if found.inside else []
+    cases += [f"{found.left:,} of {users:,} users have no row on the log's last days"] if found.left else []
+    absent = f"{part} of the users' days have no row: {', and '.join(cases)}"
+    count = found.wide + found.left
     settings, discount = log.campaign.log, log.campaign.meta.discount
     if settings.complete:
-        return [Finding("note", "log.complete", f"{absent}; missing days are filled in.", "", count)]
+        return [*told, Finding("note", "log.complete", f"{absent}; missing days are filled in.", "", count)]
     unsaid = settings.complete is None and settings.terminal is None and discount > 0
     if unsaid and share >= ABSENT:
         message = (
@@ -505,10 +568,89 @@ def _gaps(log: Log, users: int) -> list[Finding]:
             "Write complete = true under [log] (adds the missing days, with no incentive and no reward), or "
             "complete = false if the gaps say nothing, or name the last row of those who left with terminal."
         )
-        return [Finding("error", "log.complete", message, way_out, count)]
+        return [*told, Finding("error", "log.complete", message, way_out, count)]
     level: Literal["warning", "note"] = "warning" if settings.terminal is None and discount > 0 else "note"
     way_out = "If absence is information, write complete = true." if level == "warning" else ""
-    return [Finding(level, "log.complete", f"{absent}; this is taken to say nothing.", way_out, count)]
+    return [*told, Finding(level, "log.complete", f"{absent}; this is taken to say nothing.", way_out, count)]
+
+
+def _example(log: Log) -> str:
+    """The first user with a gap in which others have rows, and how long the longest is, in words."""
+    user, before, gap = log.source.run("""
+        SELECT r."user", r."time", l.gap FROM links l JOIN roles r USING (row)
+        JOIN times a ON a."time" = r."time" JOIN times b ON b."time" = r."time" + l.gap WHERE b.n > a.n + 1
+        ORDER BY row LIMIT 1""")[0]
+    return f"user {user!r}, for one, has none between {log.when(before)} and {log.when(before + gap)}"
+
+
+def _uneven(log: Log, found: _Spacing) -> list[Finding]:
+    """Times at which nobody has a row: rows that are always so far apart, or steps that are not evenly spaced."""
+    discount, unit = log.campaign.meta.discount, log.campaign.unit
+    if found.longest is None or discount == 0 or log.campaign.log.complete or unit in ("decision", "step"):
+        return []
+    time = _text(log, "time")
+    column = plain(time) if time in log.source.columns else f"({time})"
+    if found.step > 1:
+        message = (
+            f"rows of a user are always {found.step} days apart, or a multiple of it: with a discount of "
+            f"{discount:g} per day, what comes a row later counts {discount**found.step:.2g} times, and "
+            f"horizon_days = {log.campaign.meta.horizon_days} holds {-(-log.campaign.meta.horizon_days // found.step)} "
+            "of a user's rows."
+        )
+        divided = (
+            f"date_diff('day', date '1970-01-01', {column}) // {found.step}"
+            if log.dates
+            else f"{column} // {found.step}"
+        )
+        weeks = log.dates and found.step == DAYS_OF["week"]
+        what = 'unit = "week" under [rows]' if weeks else setting("time", divided)
+        way_out = f"Write {what}: discount, horizon_days and report_days then count rows. Or raise the discount."
+        return [Finding("warning", "log.time", message, way_out, found.empty)]
+    if not found.empty or found.empty < EMPTY * (found.times + found.empty):
+        return []
+    [(first, last)] = log.source.run("""
+        SELECT "time" + 1, after - 1 FROM (SELECT "time", lead("time") OVER (ORDER BY "time") AS after FROM times)
+        WHERE after > "time" + 1 ORDER BY "time" LIMIT 1""")
+    where = (
+        f"the first on {log.when(first)}" if first == last else f"the first from {log.when(first)} to {log.when(last)}"
+    )
+    every = found.times + found.empty
+    message = (
+        f"no user has a row on {found.empty:,} of the log's {every:,} days ({where}), as where a shop is closed, or "
+        "steps are not evenly spaced. These days count: over them the future is discounted as over others."
+    )
+    way_out = (
+        "If they should not count, number the days that have rows: write "
+        f"{setting('time', f'dense_rank() over (order by {column}) - 1')}."
+    )
+    return [Finding("note", "log.time", message, way_out, found.empty)]
+
+
+def _returned(log: Log, found: _Spacing) -> list[Finding]:
+    """Users who come back after so long that they may be somebody else."""
+    long = max(LONG, LONGER * found.usual)
+    if found.longest is None or found.longest <= long or log.campaign.log.user is None:
+        return []
+    count, user, before, gap = log.source.run(f"""
+        SELECT count(DISTINCT r."user"), arg_min(r."user", row), arg_min(r."time", row), arg_min(l.gap, row)
+        FROM links l JOIN roles r USING (row) WHERE l.gap > {long}""")[0]
+    message = (
+        f"{count:,} users have a gap that is far longer than the others (3 of 4 are {found.usual:g} or shorter): user "
+        f"{user!r} has rows on {log.when(before)} and then on {log.when(before + gap)}, {gap} days later. If ids are "
+        "given anew, these are two people, and the second's rows count as what became of the first."
+    )
+    return [
+        Finding("warning", "log.user", message, f"If so, make ids that tell them apart: {_apart(log)}.", int(count))
+    ]
+
+
+def _apart(log: Log) -> str:
+    """A line of the campaign file whose users are told apart by the year, or by a part of the log."""
+    user, time = (
+        plain(text) if text in log.source.columns else f"({text})" for text in (_text(log, "user"), _text(log, "time"))
+    )
+    part = f"year({time})" if log.dates else f"{time} // 365"
+    return setting("user", f"concat({user}, '-', {part})")
 
 
 def _segments(log: Log) -> list[Finding]:

@@ -130,12 +130,14 @@ def _by_features(log: Log, facts: Facts, overlaps: list[Overlap]) -> Randomisati
     dependences = tuple(sorted(_dependences(log), key=lambda d: -d.strength))
     real = [d for d in dependences if d.strength >= WEAK and d.p_value < CHANCE / len(dependences)]
     if not real:
-        opening = "The stated propensities fit the observed shares, and the" if stated else "The"
-        verdict = f"{opening} action depends on no feature that was looked at: it looks randomised."
-        if (least := _shows(facts.choices, len(dependences))) > STRONG:
+        opening = "The stated propensities fit the observed shares, and no" if stated else "No"
+        verdict = f"{opening} feature tells who got what, as if chance had decided: it looks randomised."
+        if (least := _shows(facts.choices, len(dependences))) >= 1:
+            verdict = f"{opening} feature tells who got what; but {facts.choices:,} rows are too few to show it."
+        elif least > STRONG:
             verdict = (
-                f"{opening} action depends on no feature that was looked at, as if randomised; but {facts.choices:,} "
-                f"rows would show no dependence below {min(least, 1):.2f} (0: none, 1: wholly)."
+                f"{opening} feature tells who got what, as if chance had decided; but in {facts.choices:,} rows only a "
+                f"dependence above {least:.2f} would show (0: none, 1: wholly)."
             )
         return Randomisation(True, verdict, stated, dependences)
     told = ", ".join(f"{d.name} ({d.strength:.2f})" for d in real[:4]) + (" …" if len(real) > 4 else "")

@@ -23,6 +23,7 @@ from pathlib import Path
 
 from outlay.core.campaign import Campaign
 from outlay.core.errors import CampaignError, LogError, OutlayError
+from outlay.core.event_tables import unit_called
 from outlay.logs.event_rows import MadeRows, make_rows
 from outlay.logs.events import CREDITS, Credited, Ripeness, credit_events, keep_ripe, shown
 from outlay.logs.fetch import Tell
@@ -112,8 +113,9 @@ def open_log(
     ) as source:
         _refuse_empty(source, campaign)
         campaign = _read_once(source, named_as(source, campaign))
-        time = time_term(source, log)
+        time = time_term(source, campaign)
         dates = time.type == "DATE"
+        campaign = _read_unit(campaign, dates=dates)
         credited = credit_events(source, campaign, folder, resources)
         until = None if credited is None else credited.last
         ripeness = keep_ripe(source, campaign, time_sql(source, time), dates=dates, until=until)
@@ -173,6 +175,14 @@ def _read_once(source: Source, campaign: Campaign) -> Campaign:
             "else, leave log.user out.",
         )
     return campaign
+
+
+def _read_unit(campaign: Campaign, *, dates: bool) -> Campaign:
+    """The campaign with what a unit of time is called, where the file leaves that to the log."""
+    if campaign.rows.unit is not None or campaign.log.time is None:
+        return campaign
+    unit = "day" if dates or campaign.events else unit_called(campaign.log.time)
+    return campaign.model_copy(update={"rows": campaign.rows.model_copy(update={"unit": unit})})
 
 
 def _make_roles(source: Source, campaign: Campaign, columns: dict[str, tuple[str, Term | None]]) -> None:

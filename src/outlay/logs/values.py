@@ -12,8 +12,9 @@ import math
 import re
 from collections.abc import Iterable, Sequence
 
-from outlay.core.campaign import LogSection
-from outlay.logs.reading import setting
+from outlay.core.campaign import Campaign, LogSection
+from outlay.core.event_tables import RowsSection
+from outlay.logs.reading import literal, setting
 from outlay.logs.source import ROW, WHOLE, Source, Term
 
 AS_PRINTED = 5e-6  # relative: numbers that print alike with six digits differ by no more
@@ -29,6 +30,12 @@ NOTHING = re.compile(
     re.IGNORECASE,
 )
 GERMAN = "'%d.%m.%Y'"
+COUNTED = {
+    "hour": "date_diff('hour', TIMESTAMP '1970-01-01', {moment})",
+    "day": "CAST({moment} AS DATE)",
+    "week": "CAST(floor(date_diff('day', TIMESTAMP '1970-01-05', {moment}) / 7) AS BIGINT)",
+    "month": "date_diff('month', TIMESTAMP '1970-01-01', {moment})",
+}  # units of dates and times
 MOST_AMOUNTS = 4096  # distinct ones that are looked at for rounding
 KEPT_USER_TYPES = ("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "VARCHAR", "DOUBLE", "BOOLEAN")
 
@@ -114,7 +121,8 @@ def time_sql(source: Source, term: Term) -> str:
         raise source.wrong_type(
             term,
             "is a timestamp; time is a whole number or a date.",
-            f"Write {setting('time', f'cast({term.written} as date)')}.",
+            f"Write {setting('time', f'cast({term.written} as date)')}; or, for rows by the hour, week or month, "
+            'unit = "hour" under [rows].',
         )
     if term.type in WHOLE:
         return f"CAST({term.sql} AS BIGINT)"
@@ -149,9 +157,22 @@ def user_term(source: Source, log: LogSection) -> Term:
     return source.term("log.user", log.user)
 
 
-def time_term(source: Source, log: LogSection) -> Term:
+def time_term(source: Source, campaign: Campaign) -> Term:
     """The time of a row; 0 in a log without one."""
-    return Term("log.time", "0", "0", "INTEGER") if log.time is None else source.term("log.time", log.time)
+    time = campaign.log.time
+    if time is None:
+        return Term("log.time", "0", "0", "INTEGER")
+    return counted(source.term("log.time", time), campaign.rows)
+
+
+def counted(term: Term, rows: RowsSection) -> Term:
+    """A date or a time of day as `[rows]` counts it: weeks from the first Monday of 1970; days as dates."""
+    if rows.unit not in COUNTED or not (term.type == "DATE" or term.type.startswith("TIMESTAMP")):
+        return term
+    zoned = term.type == "TIMESTAMP WITH TIME ZONE"
+    moment = f"({term.sql}) AT TIME ZONE {literal(rows.zone)}" if zoned else term.sql
+    sql = COUNTED[rows.unit].format(moment=f"CAST({moment} AS TIMESTAMP)")
+    return Term(term.key, term.text, sql, "DATE" if rows.unit == "day" else "BIGINT")
 
 
 def without_rounding(source: Source, amount: str, distinct: str, known: Sequence[float] | None) -> str:

@@ -59,7 +59,7 @@ def find_action(log: Looked) -> ScannedColumn:
     ranked = rank("action", clues_of_actions(log))
     stated = _named_so(log, "treated", "offered")
     same = [c for c in stated if c.distinct == 1]
-    if same and not any(c.name == ranked.best for c in stated):
+    if len(same) == len(stated) > 0:
         text = f"every row has the same value of {same[0].name}: there is nothing to compare. If another column says "
         raise NoActionError(f"{text}what each user was given, name it under [log] as action.", tuple(ranked.of)[:5])
     if ranked.best is None:
@@ -280,7 +280,8 @@ def find_reward(log: Looked, action: ScannedColumn) -> ScannedColumn:
             f"every row has the same value of {same[0].name}: nothing came of any action, so there is nothing to "
             "learn. If another column says what you want more of, name it under [log] as reward."
         )
-    sure, why, text = ranked.of[column.name] >= SURE, ranked.words[column.name], None
+    says = any(named(column, NAMES[kind]) for kind in ("reward", "after", "money")) or len(able) == 1
+    sure, why, text = says and ranked.of[column.name] >= SURE, ranked.words[column.name], None
     if column.texts:
         wanted, clear = _wanted(log, column)
         text, sure = f"cast({plain(column.name)} = {literal(wanted)} as integer)", sure and clear
@@ -337,7 +338,7 @@ def clues_of_reward(log: Looked, c: ScannedColumn, action: ScannedColumn) -> Clu
         clues["later name"] = 1, "named like an outcome"
     elif named(c, COUNTS):
         clues["count name"] = 1, "named like a count"
-    if earlier(c):
+    if earlier(c) or _of_an_earlier_year(log, c):
         clues["earlier"] = 1, ""
     if named(c, NAMES["treated"]) or named(c, NAMES["offered"]):
         clues["action name"] = 1, ""
@@ -376,6 +377,34 @@ def clues_of_reward(log: Looked, c: ScannedColumn, action: ScannedColumn) -> Clu
     return clues
 
 
+def _of_an_earlier_year(log: Looked, c: ScannedColumn) -> bool:
+    """Whether the name ends in a year, and another column is the same of a later one: `earn96` beside `earn98`."""
+    year = re.fullmatch(r"(.*\D)((?:19|20)?\d\d)", snake(c.name))
+    names = map(snake, log.by_name)
+    return year is not None and any(
+        other.removeprefix(year[1]) > year[2] and len(other) == len(year[0]) and other.startswith(year[1])
+        for other in names
+    )
+
+
+def is_twin(log: Looked, c: ScannedColumn, action: ScannedColumn) -> bool:
+    """Whether it is the action under another name: `campaign_id` beside `campaign`."""
+    short, long = sorted((snake(c.name), snake(action.name)), key=len)
+    return long.startswith(short) and _one_to_one(log, c, action)
+
+
+def _one_to_one(log: Looked, c: ScannedColumn, action: ScannedColumn) -> bool:
+    if c.distinct != action.distinct or c.name not in log.rare.codes:
+        return False
+    return log.rare.tells(c.name, action.name) and log.rare.tells(action.name, c.name)
+
+
+def _may_decide(log: Looked, c: ScannedColumn, action: ScannedColumn) -> bool:
+    """Whether all may have got what they got by it, as a mail by tier: a feature, for `check` to see that."""
+    behind = log.in_order and log.names.index(c.name) > log.names.index(action.name)
+    return not behind and not outcome(c) and _one_to_one(log, c, action)
+
+
 def find_outcomes(log: Looked, action: ScannedColumn, reward: ScannedColumn) -> tuple[dict[str, str], set[str]]:
     """Columns that follow from the action → how that shows, and those of which that is not sure."""
     time = log.sql_of_time()
@@ -388,7 +417,7 @@ def find_outcomes(log: Looked, action: ScannedColumn, reward: ScannedColumn) -> 
             later |= dict.fromkeys(found, f"the {role} of the user's next row")
     doubted = set()
     for c in log.free.values():
-        if c.name in later or not may_follow(log, c):
+        if c.name in later or not may_follow(log, c) or _may_decide(log, c, action):
             continue
         clues = clues_of_outcome(log, c, action, reward)
         p = chance("outcome", clues)
@@ -461,7 +490,7 @@ def find_cost(log: Looked, action: ScannedColumn, reward: ScannedColumn) -> None
     if given_back := next((c for c in off if log.rare.only_where(c.name, action.name)), None):
         log.give("cost", given_back, f"named like what was taken off, and 0 where {action.name} gives nothing")
         return
-    if action.is_number:
+    if action.is_number and not named(action, IDENTIFIER):
         numbers = [c for c in log.free.values() if c.is_number]
         paid = paid_out(log.source, action, numbers)
         if paid is not None:

@@ -214,6 +214,6 @@ def refuse_sums(log: Looked) -> None:
     if len(media) >= 2 and log.rows / unit.distinct <= PEOPLE:
         names = ", ".join(c.name for c in media[:4])
         raise SumsError(
-            f"a row is a {snake(unit.name)} with totals ({names}), {log.rows / unit.distinct:.3g} rows for each "
+            f"a row is a {snake(unit.name)} with totals ({names}), {log.rows / unit.distinct:.3g} of them for each "
             f"of {unit.distinct:,}, and no column names a user"
         )

@@ -18,7 +18,7 @@ from outlay.comparing.results import (
 )
 from outlay.core.campaign import BudgetLimit
 from outlay.core.estimate import Target
-from outlay.core.wording import NONE, Interval, days, decimals, number, percent, short
+from outlay.core.wording import NONE, Interval, change, days, decimals, number, percent, short
 from outlay.pages.tables import limit as limit_words
 from outlay.pages.tables import per
 
@@ -139,6 +139,29 @@ def lead(comparison: Comparison, control: str) -> str:
     which = f"the best of each kind{f' that keeps {_every(limits)}' if limits else ''}"
     what = f"{BY[kind].capitalize()} {comparison.reward_label} in {days(longest)}"
     return f"{what}, {which}: {'; '.join(filter(None, parts))}"
+
+
+def recommendation(comparison: Comparison) -> str:
+    """Which method to take under the campaign's limits: of those that tie, the one that trains fastest."""
+    target = str(Target("reward", max(comparison.report_days)))
+    rows = [row for row in comparison.under("total") if row.group != "log" and target in row.figures]
+    kind = decided_by(rows, target)
+    places = leaders(rows, target, kind, comparison.limits("total"))
+    if not places:
+        return "No method is recommended: none that could be measured keeps every limit."
+    best = rows[places[0]]
+    tied = [rows[place] for place in places]
+    taken = min(tied, key=lambda row: (row.group != "constant", row.seconds if row.seconds is not None else 0.0))
+    old = next((row for row in comparison.under("total") if row.group == "log" and target in row.figures), None)
+    mine, before = taken.figures[target].number(kind), None if old is None else old.figures[target].number(kind)
+    gain = "" if mine is None or not before else f" ({change(mine / before - 1)} {comparison.reward_label} than now)"
+    if comparison.seeds < 2:
+        return f"Take {_short(taken)}{gain}, by one seed: run it with more before you rely on it."
+    if len(tied) == 1:
+        return f"Take {_short(taken)}{gain}: no other method that keeps every limit comes near."
+    why = "is a constant, which needs no training" if taken.group == "constant" else "trains fastest"
+    rest = f"of the {len(tied)} methods that do not differ beyond chance, it {why}"
+    return f"Take {_short(taken)}{gain}: {rest}{'' if taken is best else f'; {_short(best)} has the highest figure'}."
 
 
 def ties(comparison: Comparison, control: str) -> str:

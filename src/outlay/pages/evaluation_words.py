@@ -75,9 +75,10 @@ def chosen(results: RunResults) -> str:
 
 def rests_on(results: RunResults) -> list[str]:
     """Return what must be true for the certificate to hold, and what was found of it, a sentence each."""
-    stationary = [STATIONARY] if results.window is None else []
+    once = results.campaign.log.once
+    stationary = [STATIONARY] if results.window is None and not once else []
     diagnostics = results.evaluated.diagnostics
-    found = [diagnostics.days, diagnostics.path_bias, diagnostics.sensitivity]
+    found = [None if once else diagnostics.days, diagnostics.path_bias, diagnostics.sensitivity]
     said = [each.words for each in found if each is not None]
     return [*stationary, *map(_sentence, CONDITIONS), SAME_USERS, *map(_sentence, said)]
 

@@ -9,13 +9,10 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any, Literal
 
 import altair as alt
 
-from outlay.core.errors import OutlayError
-from outlay.core.files import new_file
 from outlay.core.version import __version__
 from outlay.experiments import words
 from outlay.experiments.lift import ArmDifference, IntervalEstimate, Lift
@@ -51,30 +48,6 @@ _DASHES = ([1, 0], [7, 3], [2, 2], [8, 3, 2, 3])
 _PERCENT = "+.3~%"
 _TWO_LINES = "split(replace(datum.label, /: (promised|happened)$/, ':\\n$1'), '\\n')"
 _LABEL = "datum.value === 0 ? '0' : datum.label"  # d3 would write +0
-
-
-def check_page_path(path: str | Path) -> Path:
-    """The path, if a page may be written there; to be called before the log is read.
-
-    Raises:
-        OutlayError: if it does not end in .html, or is a folder.
-    """
-    path = Path(path)
-    if path.suffix != ".html" or path.is_dir():
-        raise OutlayError(f"is {str(path)!r}.", where="--report", way_out="Give a file that ends in .html.")
-    return path
-
-
-def write_page(analysis: Analysis, path: str | Path) -> Path:
-    """Write the page of a test: one self-contained HTML file; an existing one is replaced as a whole.
-
-    Raises:
-        OutlayError: as `check_page_path`.
-    """
-    path = check_page_path(path)
-    with new_file(path) as temporary:
-        temporary.write_text(render(analysis), encoding="utf-8")
-    return path
 
 
 def render(analysis: Analysis) -> str:

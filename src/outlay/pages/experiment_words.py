@@ -8,10 +8,12 @@ from __future__ import annotations
 import datetime
 from itertools import groupby
 
-from outlay.core.wording import NONE, days, decimals, exact, money, number, percent, short
+from outlay.core.wording import NONE, days, decimals, exact, money, number, percent, readable, short
+from outlay.evaluating.totals import Total
 from outlay.experiments.lift import ArmDifference, Lift, Withheld
 from outlay.experiments.results import Analysis, ArmComparison, ArmState, Course, Outcome, Promise
 from outlay.experiments.words import ends, guardrail, p_value, quoted, value
+from outlay.pages.amounts import Rounding
 from outlay.pages.tables import Cell, Column, Table, kept, numbers, row, words
 
 BADGES: dict[Outcome, tuple[str, str]] = {  # class and text; a blocked verdict stands in a box instead
@@ -33,6 +35,65 @@ def period(a: Analysis) -> str:
     last = first + datetime.timedelta(days=a.day - 1)
     dates = " to ".join(f"{date.day} {date:%B %Y}" for date in (first, last))
     return f"After day {a.day} of {a.experiment.meta.days}: {dates}"
+
+
+def decision(a: Analysis) -> str:
+    """Roll out, discuss, do not roll out, or wait: the first line."""
+    by = {
+        outcome: [quoted(arm.arm) for arm in a.contestants if arm.outcome == outcome]
+        for outcome in (*BADGES, "blocked")
+    }
+    harmed = " and ".join(
+        course.metric for arm in a.contestants if arm.outcome == "better" for course in arm.guardrails if course.harmful
+    )
+    if len(by["better"]) > 1:
+        return f"Discuss which to roll out: {' or '.join(by['better'])}. Each beats {quoted(a.control)}."
+    if by["better"] and harmed:
+        return f"Discuss {by['better'][0]}: it wins, and {harmed} moved the wrong way."
+    if by["better"]:
+        return f"Roll out {by['better'][0]}."
+    if by["harm"]:
+        return f"Stop {' and '.join(by['harm'])}: it does harm."
+    if by["open"]:
+        return f"Wait: the test of {' and '.join(by['open'])} is not over."
+    if by["blocked"]:
+        return "Decide nothing by this test: repeat it."
+    if by["undecided"]:
+        cheaper = [quoted(arm.arm) for arm in a.contestants if arm.outcome == "undecided" and _cheaper(arm)]
+        if cheaper:
+            return f"Discuss {' and '.join(cheaper)}: no difference was found, and it costs less."
+        return f"Do not roll out {' or '.join([*by['undecided'], *by['worse']])}: no gain was found."
+    return f"Do not roll out {' or '.join(by['worse'])}."
+
+
+def _cheaper(arm: ArmComparison) -> bool:
+    cost = arm.lift("cost")
+    return cost is not None and cost.absolute.side < 0
+
+
+def stakes(a: Analysis, arm: ArmComparison) -> str:
+    """What it would bring and cost all users of the test, in people and money; empty where nothing is known.
+
+    `Given to all 24,000 users of the test for 14 days: about 3,700 more active (2,600 to 4,900), for 2,400 yuan less.`
+    """
+    course, users = arm.course, sum(each.users for each in a.arms)
+    found = arm.reported or (None if course is None else course.points[-1].on_all_days)
+    if found is None or arm.outcome == "blocked":
+        return ""
+    cost, metric = arm.lift("cost"), readable(a.experiment.meta.metric)
+    given = f"Given to all {number(users)} users of the test for {days(a.day)}: {_in_all(found, users, '', metric)}"
+    money = "" if cost is None else f", for {_in_all(cost, users, unit(a), '' if unit(a) else 'cost')}"
+    return f"{given}{money}."
+
+
+def _in_all(x: ArmDifference, users: int, of: str, what: str) -> str:
+    """`about 3,700 more active (2,600 to 4,900)`; less of it with the ends turned."""
+    sign, total = -1 if x.absolute.value < 0 else 1, users * x.absolute.value
+    low, high = sorted((sign * users * x.absolute.low, sign * users * x.absolute.high))
+    rounding = Rounding.of(Total(value=abs(total), low=low, high=high))
+    side = "less" if sign < 0 else "more"
+    said = " ".join(part for part in (rounding.amount(abs(total), of), side, what) if part)
+    return f"about {said} ({rounding.number(low)} to {rounding.number(high)})"
 
 
 def cards(a: Analysis) -> list[tuple[str, str, str]]:

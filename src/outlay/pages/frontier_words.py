@@ -10,10 +10,11 @@ from typing import Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from outlay.core.campaign import BudgetLimit
+from outlay.core.campaign import BudgetLimit, Campaign
 from outlay.core.estimate import Target
 from outlay.core.wording import NONE, Interval, advised, change, days, decimals, ends, exact, number, percent, plain
-from outlay.evaluating.budget_curve import BudgetCurve, CurvePoint
+from outlay.evaluating.budget_curve import BudgetCurve, CurvePoint, Goal
+from outlay.pages.amounts import Names
 from outlay.pages.tables import Cell, Column, Row, Table, figure, kept, limit, per, words
 
 ROUNDING = 1e-9  # of weights: a linear programme leaves traces
@@ -29,6 +30,9 @@ class CurveWording:
     """Puts the points of one curve into words.
 
     Attributes:
+        names: labels and units.
+        run: the folder that commands name.
+        labels: `[m]` of the budgets.
         budgets: `[m]`; place: of the money budget among them.
         reward: the objective, e.g. `active days per decision`; brief: the same in a sentence that has its unit already.
         more: `one more yuan per decision`.
@@ -38,6 +42,9 @@ class CurveWording:
         digits: after the point, of the objective; budget_digits: of the money budget; spend_digits: `[m]` of costs.
     """
 
+    names: Names
+    run: str
+    labels: tuple[str, ...]
     budgets: tuple[BudgetLimit, ...]
     place: int
     reward: str
@@ -51,14 +58,18 @@ class CurveWording:
     spend_digits: list[int]
 
     @classmethod
-    def of(cls, curve: BudgetCurve) -> CurveWording:
-        """Read names, units and digits from the curve."""
-        money, label, total = curve.money_limit, curve.reward_label, Target.parse(curve.objective).days
+    def of(cls, curve: BudgetCurve, campaign: Campaign, run: str = "RUN") -> CurveWording:
+        """Read names, units and digits from the curve; `run` is the folder that commands name."""
+        names = Names(campaign)
+        money, label, total = curve.money_limit, names.reward, Target.parse(curve.objective).days
         unit = "unit of money" if money.unit == "money" else money.unit
         span = f"user over {days(total)}" if money.per == "user" and total else money.per
         each = f"user in {days(total)}" if total else "decision"
         points, band = curve.curve, curve.band
         return cls(
+            names=names,
+            run=run,
+            labels=tuple(names.budget(budget) for budget in curve.budgets),
             budgets=curve.budgets,
             place=curve.place,
             reward=f"{label} per {each}",
@@ -74,6 +85,12 @@ class CurveWording:
                 for j in range(len(curve.budgets))
             ],
         )
+
+    @property
+    def one(self) -> str:
+        """What one more of the reward is called: `active day`, or `unit of spend`."""
+        label = self.names.reward
+        return label[:-1] if self.names.counts and label.endswith("s") and not label.endswith("ss") else f"of {label}"
 
     def value(self, value: float) -> str:
         """The objective, without its unit."""
@@ -116,6 +133,7 @@ class CurveWording:
         budget = number(point.budget, self.budget_digits)
         asked = advised(max(0.0, point.budget), digits=6, beyond=False)
         texts = {
+            "one_more": one_more(point, self.names),
             "budget": budget,
             "value": self.value(point.value),
             "ends": ends(point.low, point.high, self.digits),
@@ -123,7 +141,7 @@ class CurveWording:
             "margin": number(point.margin, self.spend_digits[self.place]),
             "marginal": _sentence(self.marginal(point)),
             "mixture": self.mixture(point),
-            "command": f"outlay frontier RUN --budget {asked} --export DIR",
+            "command": f"outlay frontier {self.run} --budget {asked} --out {self.run}-{asked}",
             "aria": f"budget {budget}: {self.value(point.value)} {self.reward}",
         }
         for j, digits in enumerate(self.spend_digits):
@@ -159,8 +177,11 @@ def _certified(point: CurvePoint, wording: CurveWording) -> Cell:
     return cell if point.held else replace(cell, note="" if own == wording.sure else f"at {own}")
 
 
-def table(curve: BudgetCurve, wording: CurveWording) -> Table:
-    """What every tenth budget of the curve buys and spends, and every requested one."""
+def table(curve: BudgetCurve, wording: CurveWording, *, brief: bool = False) -> Table:
+    """What every tenth budget of the curve buys and spends, and every requested one.
+
+    `brief`: without what a budget's policy is made of, and the marginal reward.
+    """
     money = curve.money_limit
     points = sorted([*curve.curve[::TABLE_STEPS], *curve.requested], key=lambda p: p.budget)
     points = points[:1] + [p for before, p in pairwise(points) if p.budget > before.budget]
@@ -168,10 +189,13 @@ def table(curve: BudgetCurve, wording: CurveWording) -> Table:
         Column("budget", per(money)),
         Column("buys", wording.reward),
         Column("over the old policy", "estimate"),
-        *(Column("spends", per(b)) if b.name == money.name else Column(b.name, limit(b)) for b in wording.budgets),
-        Column("marginal reward"),
+        *(
+            Column("spends", per(b)) if b.name == money.name else Column(label, limit(b))
+            for b, label in zip(wording.budgets, wording.labels, strict=True)
+        ),
+        *(() if brief else (Column("marginal reward"),)),
         *(() if wording.sure is None else (Column("certified", f"at {wording.sure}", words=True),)),
-        *words("mixture"),
+        *(() if brief else words("mixture")),
     )
 
     def line(point: CurvePoint) -> Row:
@@ -189,9 +213,9 @@ def table(curve: BudgetCurve, wording: CurveWording) -> Table:
             figure(Interval(point.value, point.low, point.high), wording.digits),
             Cell(wording.gain(point.value), wording.certificate(point)["least"] if point.loses else ""),
             *spends,
-            _marginal(point),
+            *(() if brief else (_marginal(point),)),
             *(() if wording.sure is None else (_certified(point, wording),)),
-            Cell(wording.mixture(point), brief=wording.prices(point)),
+            *(() if brief else (Cell(wording.mixture(point), brief=wording.prices(point)),)),
         )
         return Row(cells, look="chosen" if mark else "")
 
@@ -215,6 +239,33 @@ def headline(point: CurvePoint, wording: CurveWording) -> list[str]:
     return [bought, ends(point.low, point.high, wording.digits), f"At that budget, {wording.marginal(point)}."]
 
 
+def goal_line(goal: Goal, wording: CurveWording) -> str:
+    """A goal and the budget that reaches it, before totals are told."""
+    asked = question(goal, wording.names)
+    if goal.point is None:
+        return f"{asked}: {out_of_reach(goal)}."
+    told = f"{plain(goal.point.budget)} {per(wording.budgets[wording.place])} buys {wording.value(goal.point.value)}"
+    return f"{asked}: {told}, by the users who also chose it."
+
+
+def out_of_reach(goal: Goal) -> str:
+    """Why no budget of the curve reaches a goal."""
+    return "even the first costs more" if goal.kind == "worth" else "no budget of this curve does it"
+
+
+def question(goal: Goal, names: Names) -> str:
+    """A goal in a few words, as the beginning of a sentence."""
+    match goal.kind:
+        case "least money":
+            return f"Today's {names.reward} for the least money"
+        case "same money":
+            return "Today's money, spent better"
+        case "gain":
+            return f"{plain(100 * (goal.asked or 0.0))}% more {names.reward}"
+        case "worth":
+            return f"Stop where one more costs over {plain(goal.asked or 0.0)} {names.money_unit}".strip()
+
+
 def beside_old(curve: BudgetCurve, wording: CurveWording) -> tuple[str, str]:
     """The curve beside the old policy: a headline, and a sentence below it, which may be empty.
 
@@ -230,8 +281,8 @@ def beside_old(curve: BudgetCurve, wording: CurveWording) -> tuple[str, str]:
     spend, paid = np.maximum.accumulate(spend[:, wording.place]), old.spend[wording.place]
     reached = float(np.interp(paid, spend, value)) if spend[0] <= paid <= spend[-1] else None
     broken = [
-        f"{b.name} {limit(b)}"
-        for j, b in enumerate(wording.budgets)
+        f"{label} {limit(b)}"
+        for j, (b, label) in enumerate(zip(wording.budgets, wording.labels, strict=True))
         if j != wording.place and b.sign * (old.spend[j] - b.limit) > 0
     ]
     also = f"; the old policy does not keep {' and '.join(broken)}, these do" if broken else ""
@@ -277,10 +328,8 @@ def _sure_gain(curve: Sequence[CurvePoint], spend: Vector, paid: float, wording:
     first = next((i for i, p in enumerate(curve) if p.gain_bound is not None and p.gain_bound >= 0), None)
     if first is None or spend[first] >= paid:
         return text
-    return (
-        f"{text}, and with {number(float(spend[first]))} ({against(float(spend[first]), paid)}) they are "
-        "sure to bring no less than it does"
-    )
+    less = f"{number(float(spend[first]))} ({against(float(spend[first]), paid)})"
+    return f"{text}, and {less} is enough to be {wording.sure} sure of no loss"
 
 
 def marginal_course(curve: Sequence[CurvePoint], wording: CurveWording, beyond: Sequence[CurvePoint] = ()) -> str:
@@ -318,9 +367,8 @@ def badge(curve: BudgetCurve) -> Badge:
             "Not certified yet",
             "open",
             (
-                "These policies were not measured on certify users yet. "
-                "One look there judges every budget of this curve: "
-                "outlay evaluate RUN takes it, or the first export."
+                "These policies were chosen on the users that the figures are from, which flatters them. An evaluation "
+                "measures every budget of this curve on other users, once, and tells totals."
             ),
         )
     held, lost = sum(p.held for p in points), sum(p.loses for p in points)
@@ -382,6 +430,17 @@ def _digits(values: Sequence[float], halves: Sequence[float]) -> int:
     """Digits for a whole curve: what its middle half interval calls for; near nothing spent they are all but zero."""
     half = float(np.median(halves))
     return decimals([Interval(0.0, -half, half)] if half > 0 else [Interval(value) for value in values])
+
+
+def one_more(point: CurvePoint, names: Names) -> str:
+    """What one more unit of the reward costs at a budget: `about 2.62 yuan (2.42 to 2.85)`."""
+    if point.slack or point.marginal <= 0:
+        return "cannot be bought: more money brings nothing"
+    unit = names.money_unit
+    about = f"about {number(1 / point.marginal)} {unit}".strip()
+    if point.marginal_low <= 0:
+        return f"{about} (at least {number(1 / point.marginal_high)})"
+    return f"{about} ({number(1 / point.marginal_high)} to {number(1 / point.marginal_low)})"
 
 
 def against(value: float, base: float) -> str:

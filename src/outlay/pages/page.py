@@ -14,9 +14,10 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cache, lru_cache
+from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 import altair as alt
@@ -27,6 +28,8 @@ from markupsafe import Markup
 
 from outlay.core import wording
 from outlay.core.campaign import BudgetLimit
+from outlay.core.errors import OutlayError
+from outlay.core.files import new_file
 from outlay.core.version import __version__
 from outlay.core.wording import NONE, plain
 from outlay.pages.tables import limit, per
@@ -38,6 +41,9 @@ INK, QUIET, LINE = "#1f2933", "#66727f", "#c9d1d9"
 BLUE, ORANGE, GREEN, PURPLE, GREY = "#0072b2", "#d55e00", "#009e73", "#a5528a", "#7a838c"
 BLUES = ["#deebf7", "#6baed6", "#08306b"]  # light to dark: the higher the value given
 SERIES = (ORANGE, BLUE, GREEN, PURPLE, GREY)
+_FIELDS = ("field", "expr", "filter", "calculate", "as", "groupby", "fold", "key", "type", "op", "name", "test", "mark")
+_CODE = re.compile(r"(<(?:script|style|code|pre)\b.*?</(?:script|style|code|pre)>|<[^>]*>)", re.DOTALL)
+_LABEL = re.compile(r"""(\b(?:aria-label|title|alt)=")([^"]*)(")""")
 STATIC = 470  # pixels that a chart is wide where no script draws it anew
 MAX_POINTS = 400  # of a line; more cannot be seen and would only make the page heavy
 
@@ -117,10 +123,91 @@ def template(name: str) -> Template:
     return environment.get_template(name)
 
 
-def rendered(name: str, figures: Mapping[str, Sequence[Figure]], **content: Any) -> str:
-    """Return a page: a template with its figures by section, each drawn in the place of its name."""
+def check_page_path(path: str | Path) -> Path:
+    """The path, if a page may be written there; to be called before the work is done that it shows.
+
+    Raises:
+        OutlayError: if it does not end in .html, or is a folder.
+    """
+    path = Path(path)
+    if path.suffix != ".html" or path.is_dir():
+        raise OutlayError(f"is {str(path)!r}.", where="--report", way_out="Give a file that ends in .html.")
+    return path
+
+
+def write_page(html: str, path: str | Path) -> Path:
+    """Write a page: one self-contained file; an existing one is replaced as a whole.
+
+    Raises:
+        OutlayError: as `check_page_path`.
+    """
+    path = check_page_path(path)
+    with new_file(path) as temporary:
+        temporary.write_text(html, encoding="utf-8")
+    return path
+
+
+def in_colours(spec: Spec) -> Markup:
+    """A chart as SVG that needs no script, in the colours of the page's style, so that it follows its dark mode.
+
+    Args:
+        spec: Vega-Lite whose colours are `var(--…)`.
+    """
+    axis = {
+        **CONFIG["axis"],
+        "gridColor": "var(--grid)",
+        "labelColor": "var(--quiet)",
+        "titleColor": "var(--quiet)",
+        "domain": False,
+        "ticks": False,
+        "labelPadding": 6,
+        "titleAnchor": "end",
+    }
+    legend = {**CONFIG["legend"], "labelColor": "var(--ink)", "titleColor": "var(--quiet)"}
+    svg: str = vl_convert.vegalite_to_svg({**spec, "config": {**CONFIG, "axis": axis, "legend": legend}})
+    svg = re.sub(r' (xmlns(:xlink)?|version|aria-\w+|role|pointer-events)="[^"]*"', "", svg)
+    svg = re.sub(r' (d|transform)="[^"]*"', lambda places: re.sub(r"(\.\d)\d+", r"\1", places[0]), svg)
+    return Markup(re.sub(r' width="\d+" height="\d+"', ' aria-hidden="true"', svg, count=1))  # Vega escapes texts
+
+
+def rendered(
+    name: str, figures: Mapping[str, Sequence[Figure]], told: Callable[[str], str] | None = None, **content: Any
+) -> str:
+    """Return a page: a template with its figures by section, each drawn in the place of its name.
+
+    Args:
+        name: of the template.
+        figures: by section.
+        told: what every sentence of it passes through (`Campaign.timed`); None: nothing.
+        content: of the template.
+    """
+    if told is not None:
+        figures = {
+            part: [replace(each, title=told(each.title), spec=told_value(each.spec, told)) for each in made]
+            for part, made in figures.items()
+        }
     specs = {figure.name: figure.spec for made in figures.values() for figure in made}
-    return template(name).render(figures=figures, specs=specs, scripts=scripts() if specs else None, **content)
+    page = template(name).render(figures=figures, specs=specs, scripts=scripts() if specs else None, **content)
+    return page if told is None else told_page(page, told)
+
+
+def told_page(page: str, told: Callable[[str], str]) -> str:
+    """A page with its texts, and what a screen reader says, passed through `told`; code and scripts are left."""
+    parts = _CODE.split(page)
+    for i in range(0, len(parts), 2):  # between them stand tags, scripts and code
+        parts[i] = told(parts[i])
+    for i in range(1, len(parts), 2):
+        parts[i] = _LABEL.sub(lambda found: f"{found[1]}{told(found[2])}{found[3]}", parts[i])
+    return "".join(parts)
+
+
+def told_value(value: Any, told: Callable[[str], str], key: str = "") -> Any:
+    """What a script reads, with its words passed through `told`: all texts but names of fields and expressions."""
+    if isinstance(value, str):
+        return value if key in _FIELDS else told(value)
+    if isinstance(value, Mapping):
+        return {name: told_value(each, told, name) for name, each in value.items()}
+    return [told_value(each, told, key) for each in value] if isinstance(value, list | tuple) else value
 
 
 @cache

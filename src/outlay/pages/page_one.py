@@ -6,18 +6,18 @@ Amounts are rounded to a tenth of the error of the change, so that what is writt
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 from outlay.core.actions import shown
-from outlay.core.campaign import BudgetLimit, Campaign
+from outlay.core.campaign import Campaign
 from outlay.core.reasons import ReasonKind
-from outlay.core.wording import NONE, change, days, exact, four, number, percent, plain, signed, size
+from outlay.core.wording import NONE, change, exact, four, number, percent, plain, size, weeks
 from outlay.estimators.certificate import BudgetBound
 from outlay.evaluating.evaluation import Evaluation
 from outlay.evaluating.first_days import SAME
-from outlay.evaluating.totals import DecisionTotals, SegmentTotals, Total, TotalChange
+from outlay.evaluating.totals import DecisionTotals, SegmentTotals, TotalChange
 from outlay.evaluating.verdict import SAME_SPEND, VerdictKind
+from outlay.pages.amounts import Names, Rounding, capital, head
 from outlay.pages.lines import Line, Lines
 from outlay.pages.tables import Table, numbers, row, words
 
@@ -75,15 +75,9 @@ class PageOne:
     @property
     def kicker(self) -> str:
         """`coupons · for the 20,000 users of this log · their first 7 days · at most 2.2 yuan per user and day`."""
-        found, limits = self.evaluation.totals, [self._limit(budget) for budget in self.campaign.limits]
-        parts = [self.campaign.meta.name]
-        if found is not None:
-            whom = f"for the {number(found.users)} users of this log"
-            if found.users != found.log_users:
-                whom = f"for {number(found.users)} users, by a log of {number(found.log_users)}"
-            span = "their first day" if found.days == 1 else f"their first {days(found.days)}"
-            parts += [whom] if self.campaign.log.once else [whom, span]
-        return " · ".join([*parts, *limits])
+        found, limits = self.evaluation.totals, [self._names.limit(b, daily=self._daily) for b in self.campaign.limits]
+        whom = [] if found is None else self._names.whom(found.users, found.log_users, found.days)
+        return " · ".join([self.campaign.meta.name, *whom, *limits])
 
     # The decision.
 
@@ -94,7 +88,7 @@ class PageOne:
 
     @property
     def _decision(self) -> str:
-        new, what, broken = self._new, self._today, self.evaluation.verdict.broken
+        new, what, broken = self._names.new, self._today, self.evaluation.verdict.broken
         match self.kind:
             case VerdictKind.SERVE:
                 return f"Switch to {new}{self._broken}. {self._expect('Expect')}"
@@ -165,13 +159,13 @@ class PageOne:
             return ""
         told, beyond = [], []
         if first.above_old is not None and first.above_old > SAME and found.first_day.more is not None:
-            beyond.append(f"{self._amount(abs(found.first_day.more.value), found.first_day)} more than now")
+            beyond.append(f"{self._money(found.first_day, abs(found.first_day.more.value))} more than now")
         if first.above_average is not None and first.above_average > SAME:
             beyond.append(f"{100 * first.above_average:.0f}% above the daily average you set")
         if beyond:
             advised = self.kind in GAIN and not (self.kind is VerdictKind.OLD_RULED_OUT and self._same)
             peak = "Approve a peak first: day one costs" if advised else "Day one would cost"
-            told.append(f"{peak} {self._amount(found.first_day.new.value, found.first_day)}, {' and '.join(beyond)}.")
+            told.append(f"{peak} {self._money(found.first_day, found.first_day.new.value)}, {' and '.join(beyond)}.")
         if first.beyond_average > 1 and first.beyond_average < len(first.gains):
             told.append(f"From day {first.beyond_average + 1} on, a day costs less than that average.")
         if first.ends is not None:
@@ -186,16 +180,16 @@ class PageOne:
         found = self.evaluation.totals
         if found is None:
             return []
-        span, money = self._span(found), self._budget(self.campaign.limits[self.campaign.money])
+        span, money = self._names.span(found.days), self._names.budget(self._names.money)
         cards = [
-            self._card(self._reward.label, span, found.reward, self._reward.unit),
-            self._card(money, span, found.money, self._money_unit),
+            self._card(self._names.reward, span, found.reward, self._names.reward_unit),
+            self._card(money, span, found.money, self._names.money_unit),
         ]
         if found.first_day is not None and found.days > 1:
             last = [day.money.value for day in found.by_day if day.policy == "new" and day.day == found.days]
             course = f"{'falls' if last and last[0] < found.first_day.new.value else 'goes'} to"
-            end = f"{course} {self._number(last[0], found.first_day)} by day {found.days}" if last else ""
-            cards.append(self._card(money, "day one", found.first_day, self._money_unit, end))
+            end = f"{course} {Rounding.of_change(found.first_day).number(last[0])} by day {found.days}" if last else ""
+            cards.append(self._card(money, "day one", found.first_day, self._names.money_unit, end))
         units = {budget.name: self.campaign.called("budgets", budget.name) for budget in self.campaign.limits}
         cards += [self._card(units[name].label, span, each, units[name].unit) for name, each in found.costs.items()]
         return cards
@@ -207,12 +201,12 @@ class PageOne:
         if found is None or len({day.day for day in found.by_day}) < 2:
             return []
         rule = None if found.limit_a_day is None else (found.limit_a_day, "your limit, on average")
-        unit = f", {self._money_unit}" if self._money_unit else ""
-        money = self._budget(self.campaign.limits[self.campaign.money])
+        unit = f", {self._names.money_unit}" if self._names.money_unit else ""
+        money = self._names.budget(self._names.money)
         made = []
         for name, title, level in (
             ("money", f"{money} by day{unit}", rule),
-            ("reward", f"{self._reward.label} by day", None),
+            ("reward", f"{self._names.reward} by day", None),
         ):
             lines = [
                 Line(said, look, [getattr(day, name) for day in found.by_day if day.policy == look])
@@ -230,9 +224,9 @@ class PageOne:
             return None
         known.sort(key=lambda each: -abs(each.money.more.value) if each.money and each.money.more else 0.0)
         given = any(each.given for each in known)
-        things = _head(f"{self._things} given, mean", self.campaign.called("action").unit)
-        money = _head(self._budget(self.campaign.limits[self.campaign.money]), self._money_unit)
-        heads = ("users", *([things] if given else []), money, _head(self._reward.label, self._reward.unit))
+        things = head(f"{self._names.things} given, mean", self.campaign.called("action").unit)
+        money = head(self._names.budget(self._names.money), self._names.money_unit)
+        heads = ("users", *([things] if given else []), money, head(self._names.reward, self._names.reward_unit))
         rows = [
             row(
                 self.campaign.called("segments", each.segment).label,
@@ -256,19 +250,19 @@ class PageOne:
         own = None if found.reward.more is None else found.reward.more.value
         lines.append((limit, found.money.new.value, found.reward.new.value, own))
         lines.sort()
-        money = _head(self._budget(self.campaign.limits[self.campaign.money]), self._money_unit)
+        money = head(self._names.budget(self._names.money), self._names.money_unit)
         rows = [
             row(
                 f"{plain(each)}{' (yours)' if each == limit else ''}",
-                self._number(spent, found.money),
-                self._number(reward, found.reward),
-                NONE if more is None else self._signed(more, found.reward),
+                Rounding.of_change(found.money).number(spent),
+                Rounding.of_change(found.reward).number(reward),
+                NONE if more is None else Rounding.of_change(found.reward).signed(more),
                 look="chosen" if each == limit else "",
             )
             for each, spent, reward, more in lines
         ]
-        heads = (money, _head(self._reward.label, self._reward.unit), "more than now")
-        per = self._per(self.campaign.limits[self.campaign.money])
+        heads = (money, head(self._names.reward, self._names.reward_unit), "more than now")
+        per = self._names.per(self._names.money, daily=self._daily)
         return Table("", (*words(f"limit {per}"), *numbers(*heads)), tuple(rows))
 
     # What could make it wrong.
@@ -292,34 +286,21 @@ class PageOne:
         plan, settling = self.evaluation.test, self.evaluation.settling
         if plan is not None:
             part = "half of the gain" if plan.part < 1 else "the gain"
-            return f"{number(plan.users_per_arm)} users per group for {days(plan.days)} show {part}"
+            return f"{number(plan.users_per_arm)} users per group for {weeks(plan.days)} show {part}"
         if settling is not None:
-            users, span = number(settling.users_per_arm), days(settling.days)
+            users, span = number(settling.users_per_arm), weeks(settling.days)
             return f"{users} users per group for {span} show what each value does"
         return ""
 
     # Words and numbers.
 
     @property
-    def _reward(self) -> _Called:
-        label = self.campaign.called("reward")
-        return _Called(label.label, label.unit, self.campaign.labels.reward is not None)
-
-    @property
-    def _things(self) -> str:
-        return self.campaign.called("action").label
-
-    @property
-    def _new(self) -> str:
-        return f"the new {self._things}" if self.campaign.labels.action is not None else "the new choices"
+    def _names(self) -> Names:
+        return Names(self.campaign)
 
     @property
     def _today(self) -> str:
         return "what you do today"
-
-    @property
-    def _money_unit(self) -> str:
-        return "" if self.campaign.meta.unit == "money" else self.campaign.meta.unit
 
     @property
     def _confidence(self) -> str:
@@ -344,49 +325,39 @@ class PageOne:
         verdict = self.evaluation.verdict
         return bool(verdict.fixed) and not (verdict.constants is not None and verdict.constants.sure)
 
-    def _budget(self, budget: BudgetLimit) -> str:
-        return self.campaign.called("budgets", budget.name).label
-
-    def _unit(self, budget: BudgetLimit) -> str:
-        return budget.unit if budget.unit not in ("", "money") else self.campaign.called("budgets", budget.name).unit
-
-    def _per(self, budget: BudgetLimit) -> str:
-        if self.campaign.log.once:
-            return "per user"
-        if budget.per == "user":
-            return f"per user in {days(self.campaign.meta.horizon_days)}"
+    @property
+    def _daily(self) -> bool:
         found = self.evaluation.totals
-        return "per user and day" if found is not None and found.limit_a_day is not None else "per decision"
+        return found is not None and found.limit_a_day is not None
 
-    def _limit(self, budget: BudgetLimit) -> str:
-        """`at most 2.2 yuan of coupon money per user and day`."""
-        side, unit = "at most" if budget.sign > 0 else "at least", self._unit(budget)
-        what = f"{unit} of {self._budget(budget)}" if unit else self._budget(budget)
-        return f"{side} {plain(budget.limit)} {what} {self._per(budget)}"
+    def _money(self, of: TotalChange, value: float) -> str:
+        """An amount of money, rounded as the change is known."""
+        return Rounding.of_change(of).amount(value, self._names.money_unit)
+
+    def _gained(self, of: TotalChange, value: float) -> str:
+        """The same of the reward."""
+        return Rounding.of_change(of).amount(value, self._names.reward_unit)
 
     def _cost_of_today(self, name: str, value: float) -> str:
         budget = next(each for each in self.campaign.limits if each.name == name)
-        unit, side = self._unit(budget), "at most" if budget.sign > 0 else "at least"
-        what = f"{unit} of {self._budget(budget)}" if unit else self._budget(budget)
-        return f"Today it is {number(value)} {what} {self._per(budget)}; your limit is {side} {plain(budget.limit)}."
-
-    def _span(self, found: DecisionTotals) -> str:
-        known = {1: "on the first day", 7: "a week"}
-        return "" if self.campaign.log.once else known.get(found.days, f"in {days(found.days)}")
+        unit, side = self._names.unit(budget), "at most" if budget.sign > 0 else "at least"
+        what = f"{unit} of {self._names.budget(budget)}" if unit else self._names.budget(budget)
+        today = f"Today it is {number(value)} {what} {self._names.per(budget, daily=self._daily)}"
+        return f"{today}; your limit is {side} {plain(budget.limit)}."
 
     def _expect(self, begin: str) -> str:
         """`Expect about 27,500 more active days a week (+2.7%) for 550,000 yuan less (−15%).`"""
         found = self.totals
         if found is None or found.reward.more is None:
             return ""
-        more, span = found.reward.more.value, self._span(found)
+        more, span = found.reward.more.value, self._names.span(found.days)
         span = f" {span}" if span else ""
-        amount, share = self._amount(abs(more), found.reward, self._reward.unit), found.reward.share
+        amount, share = self._gained(found.reward, abs(more)), found.reward.share
         by = "" if share is None else f" ({change(share)})"
-        side = "more" if more > 0 else "fewer" if self._reward.told and not self._reward.unit else "less"
-        said = f"about {amount} {side} {self._reward.label}{span}{by}"
-        if not self._reward.told:
-            said = f"{self._reward.label} to {'rise' if more > 0 else 'fall'} by about {amount}{span}{by}"
+        side = "more" if more > 0 else "fewer" if self._names.counts and not self._names.reward_unit else "less"
+        said = f"about {amount} {side} {self._names.reward}{span}{by}"
+        if not self._names.counts:
+            said = f"{self._names.reward} to {'rise' if more > 0 else 'fall'} by about {amount}{span}{by}"
             begin = "Expect" if begin == "Expect" else f"{begin.removesuffix(' is').removesuffix(' would bring')}:"
         return f"{begin} {said}{self._for_money(found)}."
 
@@ -396,9 +367,9 @@ class PageOne:
             return ""
         if abs(share) < SAME_SPEND:
             return " for the same money"
-        what = "" if self._money_unit else f" {self._budget(self.campaign.limits[self.campaign.money])}"
+        what = "" if self._names.money_unit else f" {self._names.budget(self._names.money)}"
         side = "less" if share < 0 else "more"
-        return f" for {self._amount(abs(more.value), found.money)} {side}{what} ({self._share(share)})"
+        return f" for {self._money(found.money, abs(more.value))} {side}{what} ({self._share(share)})"
 
     def _bound(self, found: DecisionTotals, kept: str) -> str:
         """How sure the total itself is."""
@@ -407,7 +378,7 @@ class PageOne:
         def told(bound: float) -> str:
             now = found.reward.now.value if found.reward.now else 0.0
             by = f" ({change(bound / abs(now))})" if now else ""
-            return f"{self._amount(abs(bound), found.reward, self._reward.unit)} {'more' if bound > 0 else 'less'}{by}"
+            return f"{self._gained(found.reward, abs(bound))} {'more' if bound > 0 else 'less'}{by}"
 
         sure = f"Sure ({self._confidence})"
         if self.kind in UNKNOWN:
@@ -429,34 +400,35 @@ class PageOne:
     def _beyond(self, line: BudgetBound) -> str:
         """A limit that is not proved to be kept: `Coupon money may come to 2.01 yuan, and your limit is at most 2.`"""
         budget = next(each for each in self.campaign.limits if each.name == line.budget)
-        what, unit = self._budget(budget), self._unit(budget)
-        what, limit = f"{what[:1].upper()}{what[1:]}", f"{'at least' if line.floor else 'at most'} {plain(line.limit)}"
+        what, unit = self._names.budget(budget), self._names.unit(budget)
+        what, limit = capital(what), f"{'at least' if line.floor else 'at most'} {plain(line.limit)}"
         if line.value is None:
             return f"{what} could not be measured."
         value = f"{what} is estimated at {four(line.value)} {unit}".strip()
         reach = (
             f", and may come to {four(line.bound)}" if line.bound is not None else ", from too few events to prove it"
         )
-        return f"{value} {self._per(budget)}{reach}; your limit is {limit}."
+        return f"{value} {self._names.per(budget, daily=self._daily)}{reach}; your limit is {limit}."
 
     def _card(self, label: str, span: str, of: TotalChange, unit: str, end: str = "") -> Card:
-        now = "" if of.now is None else f"now {self._number(of.now.value, of)}"
-        what = f"{label[:1].upper()}{label[1:]}, {span}".removesuffix(", ")
+        rounding = Rounding.of_change(of)
+        now = "" if of.now is None else f"now {rounding.number(of.now.value)}"
+        what = f"{capital(label)}, {span}".removesuffix(", ")
         if self.kind is VerdictKind.REFUSED:
-            return Card(what, f"{self._number(of.now.value, of)} {unit}".strip() if of.now else NONE, "now")
+            return Card(what, rounding.amount(of.now.value, unit) if of.now else NONE, "now")
         reach = ""
         if of.more is not None and of.more.low is not None and of.more.high is not None:
-            low, high = (self._signed(x, of) for x in (of.more.low, of.more.high))
+            low, high = (rounding.signed(x) for x in (of.more.low, of.more.high))
             reach = f"{low} to {high}"
         star = "" if of.relied_on else "not to be relied on"
         note = " · ".join(part for part in (now, reach, end, star) if part)
-        return Card(what, f"{self._number(of.new.value, of)} {unit}".strip(), note)
+        return Card(what, rounding.amount(of.new.value, unit), note)
 
     def _more(self, of: TotalChange | None) -> str:
         if of is None or of.more is None:
             return NONE
         share = "" if of.share is None else f" ({self._share(of.share)})"
-        return f"{self._signed(of.more.value, of)}{share}"
+        return f"{Rounding.of_change(of).signed(of.more.value)}{share}"
 
     def _given(self, each: SegmentTotals) -> str:
         return NONE if each.given is None else " → ".join(number(x, 2) for x in each.given)
@@ -464,45 +436,3 @@ class PageOne:
     @staticmethod
     def _share(share: float) -> str:
         return change(share, 0) if abs(share) >= 0.1 else change(share)
-
-    def _amount(self, value: float, of: TotalChange, unit: str | None = None) -> str:
-        """A number with its unit, rounded as the change is known."""
-        return f"{self._number(value, of)} {self._money_unit if unit is None else unit}".strip()
-
-    def _number(self, value: float, of: TotalChange) -> str:
-        return number(self._rounded(value, of), self._digits(of))
-
-    def _signed(self, value: float, of: TotalChange) -> str:
-        return signed(self._rounded(value, of), self._digits(of))
-
-    @staticmethod
-    def _step(of: TotalChange) -> float:
-        """A tenth of the error of the change, but one digit of it at least; without an error, three digits."""
-        told: Total = of.more or of.new
-        if told.low is not None and told.high is not None and told.high > told.low:
-            step = _power((told.high - told.low) / 2) / 10
-            return min(step, _power(told.value)) if told.value else step
-        return _power(max(abs(told.value), abs(of.new.value), 1e-9)) / 100
-
-    def _rounded(self, value: float, of: TotalChange) -> float:
-        step = self._step(of)
-        return round(value / step) * step
-
-    def _digits(self, of: TotalChange) -> int:
-        return max(0, -round(math.log10(self._step(of))))
-
-
-@dataclass(frozen=True)
-class _Called:
-    label: str
-    unit: str
-    told: bool  # in the campaign file, and so in the plural
-
-
-def _head(label: str, unit: str) -> str:
-    return f"{label} ({unit})" if unit else label
-
-
-def _power(value: float) -> float:
-    """The power of ten of its first digit: `634` → `100`."""
-    return float(10.0 ** math.floor(math.log10(abs(value))))

@@ -51,6 +51,7 @@ def render(run: RunResults) -> str:
     return rendered(
         "report.html",
         {section: made for section, made in _figures(run).items() if made},
+        None if run.campaign.unit == "day" else run.campaign.timed,
         results=run,
         evaluation=run.evaluation,
         findings=findings,
@@ -70,17 +71,17 @@ def _figures(run: RunResults) -> dict[str, list[Figure]]:
 
     for j, budget in enumerate(run.budgets):
         if run.candidates or run.run.members:
-            add("plane", f"Reward against {budget.name}", measurement_plane(run, j))
+            add("plane", f"Reward against {run.called(budget.name)}", measurement_plane(run, j))
     if run.evaluation is not None:
         for section, title, spec in _evaluation_figures(run):
             add(section, title, spec)
     for record in run.run.calibration:
         add("calibration", findings.calibration_title(run, record), calibration(run, record))
     if len(run.course) > 1:
-        add("training", "λ, the price of the budget", multipliers(run))
+        add("training", "The price of the budget, λ", multipliers(run))
         for j, budget in enumerate(run.budgets):
             if any(c.critic for c in run.course):
-                add("training", f"{budget.name}, by the critic", measured_cost(run, j))
+                add("training", f"{run.called(budget.name)}, by the critic", measured_cost(run, j))
         if any(c.loss for c in run.course):
             add("training", "Loss of the critic", training_loss(run))
         if any(c.stored_parameters for c in run.course):
@@ -124,7 +125,7 @@ def measurement_plane(results: RunResults, budget_index: int) -> Spec:
     costs = [m["cost"] for m in marks] + [budget.limit] + middle([c["cost"] for c in candidates])
     rewards = [m["reward"] for m in marks] + middle([c["reward"] for c in candidates])
     x_scale, y_scale = scale_around(costs, pad=0.06), scale_around(rewards, pad=0.08)
-    x = along_x("cost", f"{budget.name} ({f'{budget.unit} per decision'.strip()})", x_scale)
+    x = along_x("cost", f"{results.called(budget.name)} ({f'{budget.unit} per decision'.strip()})", x_scale)
     y = alt.Y("reward:Q", title=f"{results.reward_label} per decision", scale=y_scale)
 
     edge = x_scale["domain"][1 if budget.sign > 0 else 0]
@@ -161,7 +162,9 @@ def measurement_plane(results: RunResults, budget_index: int) -> Spec:
     )
     layers += _plane_layers(marks, x, y, (x_scale["domain"], y_scale["domain"]))
     chart = alt.layer(*layers).resolve_scale(color="independent")
-    return finished(chart, 380, f"{results.reward_label} against {budget.name}: candidates, members, mixture, limit")
+    return finished(
+        chart, 380, f"{results.reward_label} against {results.called(budget.name)}: candidates, members, mixture, limit"
+    )
 
 
 LABEL = (0.25, 0.05)  # width and height of a label, as shares of the plane
@@ -295,7 +298,7 @@ def measured_cost(results: RunResults, budget_index: int) -> Spec:
     j, budget = budget_index, results.budgets[budget_index]
     measured = thinned([(c.step, c.critic[1 + j]) for c in results.course if c.critic is not None])
     data: list[Spec] = [{"step": step, "budget": budget.name, "value": cost} for step, cost in measured]
-    title = f"{budget.name} ({f'{budget.unit} per decision'.strip()})"
+    title = f"{results.called(budget.name)} ({f'{budget.unit} per decision'.strip()})"
     scale = scale_around([*middle([d["value"] for d in data]), budget.limit])
     lines = _lines(data, "budget", title, [b.name for b in results.budgets], None, scale)
     return finished(

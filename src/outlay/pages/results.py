@@ -80,10 +80,14 @@ class RunResults:
         """The rule that chose the mixture, or the method that made it."""
         return str(self.run.manifest["method"])
 
+    def called(self, budget: str) -> str:
+        """What tables and axes call a budget."""
+        return self.campaign.told("budgets", budget)
+
     @property
     def reward_label(self) -> str:
         """What the reward counts, plural: `active days`."""
-        return self.campaign.reward_label
+        return self.campaign.told("reward")
 
     @property
     def members(self) -> tables.Table:
@@ -98,7 +102,7 @@ class RunResults:
     @property
     def action_label(self) -> str:
         """What is given, with its unit: `coupon (yuan)`."""
-        label = self.campaign.action_label
+        label = self.campaign.told("action")
         return label if self.campaign.log.labels else f"{label} ({self.campaign.meta.unit})"
 
     @cached_property
@@ -252,7 +256,7 @@ def shares_finding(results: RunResults) -> str:
 
 def calibration_title(results: RunResults, record: CalibrationRecord) -> str:
     """Return what a head of a response model predicts."""
-    what = results.reward_label if record.head == "reward" else record.head
+    what = results.reward_label if record.head == "reward" else results.called(record.head)
     return f"{what} within {days(results.run.manifest['label_days'])}"
 
 
@@ -302,7 +306,7 @@ def multiplier_finding(results: RunResults) -> str:
         values = [c.multiplier[j] for c in tail]
         ends = number(min(values)), number(max(values))
         span = ends[0] if ends[0] == ends[1] else f"{ends[0]} to {ends[1]}"
-        parts.append(span if len(results.budgets) == 1 else f"{span} for {budget.name}")
+        parts.append(span if len(results.budgets) == 1 else f"{span} for {results.called(budget.name)}")
     return f"The price of the budget, λ, was {', '.join(parts)} in the last quarter of training"
 
 

@@ -48,6 +48,7 @@ class Cell:
         brief: what a terminal shows in place of both; by default the text, and the note in brackets.
         look: `yes` and `no` are marked, a doubted number has a star.
         span: over how many columns.
+        link: where the text leads on a page; empty: nowhere.
     """
 
     text: str = NONE
@@ -55,6 +56,7 @@ class Cell:
     brief: str = ""
     look: Look = ""
     span: int = 1
+    link: str = ""
 
     @property
     def line(self) -> str:
@@ -143,7 +145,7 @@ def named(text: str, campaign: Campaign, window: int | None) -> Column:
         window: the days that means are over; None where they are discounted means of all days.
     """
     target = Target.parse(text)
-    what = campaign.reward_label if target.name == "reward" else target.name
+    what = campaign.told("reward") if target.name == "reward" else campaign.told("budgets", target.name)
     if target.days is not None:
         return Column(what, "per user" if campaign.log.once else f"total of {days(target.days)}")
     budget = next((b for b in campaign.limits if b.name == target.name), None)
@@ -173,7 +175,10 @@ def policies(evaluation: Evaluation, campaign: Campaign, *, brief: bool = False)
         for k in sorted({k for p in rows for k in p.totals})
     ]
     columns = [column for column in columns if any(column[1])][-1:] if brief else columns
-    columns += [(Column(b.name, limit(b)), [p.costs.get(b.name) for p in rows]) for b in campaign.limits]
+    columns += [
+        (Column(campaign.told("budgets", b.name), limit(b)), [p.costs.get(b.name) for p in rows])
+        for b in campaign.limits
+    ]
     columns = [column for column in columns if any(column[1])]
     cells = [
         [figure(e, digits, doubted=e is not None and e.caution is not None) for e in estimates]
@@ -245,7 +250,11 @@ def segments(evaluation: Evaluation, campaign: Campaign) -> list[Table]:
     made = []
     for text in segment_targets(evaluation, campaign):
         found = {name: [by.get((name, policy, text)) for policy in heads] for name in names}
-        rows = (row(name, number(e.users), *_alike(each)) for name, each in found.items() if (e := each[0]) is not None)
+        rows = (
+            row(campaign.told("segments", name), number(e.users), *_alike(each))
+            for name, each in found.items()
+            if (e := each[0]) is not None
+        )
         first = Column("segment", quantity(text, campaign, window(evaluation)), words=True)
         columns = (first, *numbers("users", *heads.values()))
         made.append(Table("By segment of a user's first row, by fqe", columns, tuple(rows)))
@@ -259,7 +268,9 @@ def certificate(evaluation: Evaluation, campaign: Campaign, margins: Sequence[fl
         known = [] if line.value is None or line.bound is None else [around(line.value, abs(line.bound - line.value))]
         values = [*(() if margins is None else (margins[j],)), line.value, line.bound]
         cells = (number(value, decimals(known)) for value in values)
-        rows.append(row(budget.name, limit(budget), *cells, kept(line.kept, held=budget.name == held)))
+        rows.append(
+            row(campaign.told("budgets", budget.name), limit(budget), *cells, kept(line.kept, held=budget.name == held))
+        )
     margin = () if margins is None else (Column("margin", "when choosing"),)
     bound = f"{exact(evaluation.certificate.confidence)} bound"
     return Table("", (*words("budget", "limit"), *margin, *numbers("estimate", bound), *words("kept")), tuple(rows))
@@ -284,11 +295,11 @@ def consequence(name: str, finding: CheckResult) -> str:
     return f"{CHECKS[name].consequence}. {way_out}" if way_out else CHECKS[name].consequence
 
 
-def paths(evaluation: Evaluation) -> Table:
-    """The users whose logged path is the policy's, by number of days."""
+def paths(evaluation: Evaluation, *, once: bool = False) -> Table:
+    """The users whose logged path is the policy's, by number of days; `once`: each of them has one row."""
     columns = (
-        *words("days"),
-        Column("users", "with such a window"),
+        *(words("rows") if once else words("days")),
+        Column("users", "" if once else "with such a window"),
         *numbers("matching paths", "effective users", "weights clipped"),
         Column("heaviest user", "of all weight"),
     )
@@ -398,7 +409,7 @@ def members(run: Run, mixture: tuple[Sequence[float] | None, Sequence[float] | N
         run: with its members.
         mixture: by the critic and measured again, of the mixture as a whole; a row where one of them is known.
     """
-    budgets = [b.name for b in run.campaign.limits]
+    budgets = [run.campaign.told("budgets", b.name) for b in run.campaign.limits]
     critics = any(m.critic for m in run.members)
     notes = ("by the critic", "measured again") if critics else ("measured again",)
     names = run.manifest["members"]
@@ -425,7 +436,7 @@ def members(run: Run, mixture: tuple[Sequence[float] | None, Sequence[float] | N
         (
             *words("policy"),
             *numbers("share of users", *(f"λ for {name}" for name in budgets)),
-            *(Column(name, note) for name in (run.campaign.reward_label, *budgets) for note in notes),
+            *(Column(name, note) for name in (run.campaign.told("reward"), *budgets) for note in notes),
         ),
         tuple(rows),
     )

@@ -37,7 +37,7 @@ def find(campaign: str, **options: float | None) -> World:
     Raises:
         OutlayError: if the campaign is unknown, has no such option, or cannot take its value.
     """
-    if campaign not in CAMPAIGNS:
+    if not isinstance(campaign, str) or campaign not in CAMPAIGNS:
         raise OutlayError(f"is {campaign!r}.", where="campaign", way_out=f"Known campaigns: {', '.join(CAMPAIGNS)}.")
     make = CAMPAIGNS[campaign]
     given = {name: value for name, value in options.items() if value is not None and value is not False}

@@ -76,11 +76,11 @@ class CampaignEnvironment(gymnasium.Env[NDArray[np.int64], np.int64]):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[NDArray[np.int64], dict[str, Any]]:
-        """A new user, on the first day. `info["state"]` is the true state; there are no `options`."""
+        """A new user, on the first day. `info["state"]` is the true state, nothing has been spent; no `options`."""
         super().reset(seed=seed, options=options)
         self._day = 0
         self._state = int(self._simulator.model.newcomers(self.np_random, 1)[0])
-        return self._observation(), {"state": self._state}
+        return self._observation(), {"cost": np.zeros(1), "state": self._state}
 
     def step(self, action: np.int64) -> tuple[NDArray[np.int64], float, bool, bool, dict[str, Any]]:
         """One day. `info["cost"]` is `[m]` what it cost, `info["state"]` the true state of the next day.
@@ -135,7 +135,7 @@ class CityEnvironment(gymnasium.Env[NDArray[np.float32], np.int64]):
         self._people.day = int(self._people.joins[0])
         self._features = self._people.features if isinstance(self._world, CityWorld) else self._world.show(self._people)
         self._left = self._days
-        return self._observation(self._people), {}
+        return self._observation(self._people), {"cost": np.zeros(1)}
 
     def step(self, action: np.int64) -> tuple[NDArray[np.float32], float, bool, bool, dict[str, Any]]:
         """One day. `info["cost"]` is `[1]` what it cost.

@@ -221,8 +221,8 @@ def gap_words(gap: Gap, campaign: Campaign, of: str) -> str:
         gap.added, f"{gap.added} policies were added on the way"
     )
     return (
-        f"Gap: at the campaign's limits no policy of {of} would add more than {gap.value:.2g} ± {error:.2g} {unit}"
-        f"{share}, as select users measure it; {taken}. It is no gap to the true optimum."
+        f"Gap: at the campaign's limits another policy of {of} would add at most {gap.value:.2g} ± {error:.2g} {unit}"
+        f"{share}, as select users measure it; {taken}. What was not learned is not in this figure."
     )
 
 
@@ -243,16 +243,16 @@ class CostsFall(NamedTuple):
     def words(self) -> str:
         """What was found, a sentence or two."""
         if not self.pairs:
-            return "Check: one policy was learned, so it cannot be checked whether a dearer budget buys less."
+            return "Check: one policy was learned, so there is no other to compare its spending with."
         if not self.rising:
             return (
-                "Check: the dearer spending is made (λ), the less policies spend, as it must be: in all "
-                f"{self.pairs:,} pairs of them."
+                f"Check: of two policies, the one for a higher price of money (λ) spends less, as it must, in all "
+                f"{self.pairs:,} pairs."
             )
         return (
-            f"Check: policies should spend less the dearer spending is made (λ), but in {self.rising:,} of "
-            f"{self.pairs:,} pairs they spend more, by more than noise explains, first from λ = {self.first[0]} to "
-            f"{self.first[1]}. Those were not learned exactly; what is chosen goes by what was measured."
+            f"Check: of two policies, the one for a higher price of money (λ) should spend less. In {self.rising:,} of "
+            f"{self.pairs:,} pairs it spends more, by more than noise explains, first from λ = {self.first[0]} to "
+            f"{self.first[1]}. These were not learned exactly; the mixture is chosen by what was measured."
         )
 
 

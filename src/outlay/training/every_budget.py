@@ -164,8 +164,8 @@ def _served(
     notes = [*found[0].answers.notes, _who_certifies(folds, campaign), *_left_out(chosen), check.words, told_gap]
     if not data.steady and any(budget.per == "decision" for budget in campaign.budgets):
         notes.append(
-            "Policies differ in how often they decide, so the answer to a λ depends on the limit too: these are for "
-            "the campaign's. At other budgets of the curve a training of their own may find more."
+            "Some policies let users decide more often than others, so the best policy depends on the limit too. These "
+            "were trained for the campaign's limit; a training for another budget may find better ones for it."
         )
     context = replace(found[0].fold.context, folder=folder)
     teacher = " and ".join(learners_of(oracle))
@@ -291,7 +291,7 @@ def _gap(found: Sequence[FoldAnswers], shares: Vector, campaign: Campaign) -> tu
     of = found[0].answers.description
     if len(gaps) < len(found):
         unknown = next(each.unknown for each in found if each.gap is None)
-        return None, f"Gap: it is not known what the policies of {of} would still add, as {unknown}."
+        return None, f"Gap: how much other policies of {of} would add is not known: {unknown}."
     gap = pooled(gaps, shares)
     return gap, gap_words(gap, campaign, of)
 
@@ -302,13 +302,13 @@ def _who_certifies(folds: Sequence[Transitions], campaign: Campaign) -> str:
     certify, learn = (len(folds[0].users_of(split)) / users for split in (CERTIFY, LEARN))
     if count == 1:
         return (
-            f"{certify:.0%} of the {users:,} users certify. With --folds {LEAST_FOLDS}, for which no fields are "
-            f"screened, all of them would, with intervals {certify**-0.5:.1f} times narrower; evaluating takes "
-            f"{certify**-1:.1f} times the time and memory."
+            f"{certify:.0%} of the {users:,} users certify. With --folds {LEAST_FOLDS} all of them would: intervals "
+            f"are {certify**-0.5:.1f} times narrower, and an evaluation takes {certify**-1:.1f} times the time and "
+            "memory. No fields are screened then."
         )
     words = (
-        f"Learned {count} times, each time without the users of one fold, who certify what was learned then: so all "
-        f"{users:,} users certify, and the mixture of the {count} mixtures is served."
+        f"Trained {count} times, each time without one of {count} groups of users, who then certify the result. So all "
+        f"{users:,} users certify, and the {count} mixtures are served as one."
     )
     if campaign.train.folds is not None or count >= FOLDS:
         return words

@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from outlay.core.actions import ActionNames
 from outlay.core.errors import OutlayError
 from outlay.core.progress import Progress, counted, silent, within
 from outlay.logs.reading import literal
@@ -30,13 +31,14 @@ from outlay.serve.export.folder import (
     days_due,
     digest,
     earlier_decisions,
+    held_otherwise,
     own_errors,
     rewrite,
     workplace,
     write_day,
 )
 from outlay.serve.export.propensities import Restarts, write_propensities
-from outlay.serve.export.rows import DaySummary, describe_sums, read_days
+from outlay.serve.export.rows import DaySummary, decision_columns, describe_sums, read_days
 from outlay.serve.ledger.backends import open_ledger
 from outlay.serve.ledger.caps import Tally
 from outlay.serve.ledger.ledger import Ledger, LedgerError
@@ -174,6 +176,10 @@ def export_log(
         yesterday = zone.day(zone.now()) - 1
         closed = yesterday - history.wait_days
         days = days_due(tallies, state, closed, until=until, all_days=all_days)
+        if state.layout is not None:  # days whose actions the ledger writes anew, as the newest bundle reads them
+            action = decision_columns(ActionNames.of_file(history.content))["action"]
+            again = held_otherwise(out, set(state.days) - set(days), state.layout, action)
+            days = sorted({*days, *again})
         if not state.days:
             state.save(out)  # marks the folder as an export
         with workplace(out) as folder:

@@ -19,8 +19,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import duckdb
+import pyarrow.parquet as pq
 
 from outlay.core.errors import FolderError, OutlayError
 from outlay.core.files import MANIFEST, check_replaceable, new_file, read_manifest, write_manifest
@@ -233,6 +235,20 @@ def days_due(
         or state.days[day].sums != ledger_sums(tallies[day])
         or (more and day >= more[0])
     ]
+
+
+def held_otherwise(out: Path, days: Iterable[int], layout: LogLayout, action: Any) -> list[int]:
+    """Return the days whose file holds actions as another type: a bundle of then read the log otherwise.
+
+    Args:
+        out: the export folder.
+        days: exported ones.
+        layout: their columns.
+        action: the Arrow type of the action's column from now on.
+    """
+    column = layout.names["action"]
+    files = ((day, place_of(out, LOG, day)) for day in days)
+    return [day for day, path in files if path.exists() and pq.read_schema(path).field(column).type != action]
 
 
 def ledger_sums(tally: Tally) -> tuple[int, int, int, int]:

@@ -372,7 +372,7 @@ def _encoded(request: DecisionRequest, loaded: LoadedBundle, path: str) -> Encod
     if request.eligible is not None:
         eligible = np.zeros(len(loaded.amounts), np.bool_)
         for i, action in enumerate(request.eligible):
-            value = loaded.bundle.names.value(action)
+            value = loaded.bundle.names.allowed(action)
             index = -1 if value is None else loaded.decider.index_of(value)
             if index < 0 and value != loaded.decider.none:
                 words = f"{named(action)} is not one of the actions {every_action(loaded.bundle)}."
