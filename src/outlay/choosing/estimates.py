@@ -248,7 +248,8 @@ def gain_doubt(new: Joint, old: Joint, target: str, cautions: Cautions) -> Reaso
         target: what the gain is of.
         cautions: what is known already against either estimate of the target.
     """
-    own = (joint.doubts()[joint.column(target)] for joint in (new, old, new.minus(old)))
+    mine, its = (joint.picked([target], [joint.column(target)], [1.0]) for joint in (new, old))
+    own = (joint.doubts()[0] for joint in (mine, its, mine.minus(its)))
     return next((doubt for doubt in (*cautions, *own) if doubt is not None), None)
 
 

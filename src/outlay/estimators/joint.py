@@ -51,7 +51,8 @@ class Joint:
     def skewness(self) -> NDArray[np.float64]:
         """`[T]` of the estimate's error: 0 where it is normal, 1/√n where n rare events make it; 0 without spread."""
         centred = self.influence - self.influence.mean(axis=0)
-        return skewness((centred**2).sum(axis=0), (centred**3).sum(axis=0))
+        square = centred**2
+        return skewness(square.sum(axis=0), (square * centred).sum(axis=0))  # a power of 3 takes ten times as long
 
     @property
     def freedom(self) -> float:

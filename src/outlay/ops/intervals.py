@@ -151,7 +151,8 @@ class Spread:
         psi = np.asarray(influence, np.float64)
         users = len(psi)
         psi = psi - psi.mean(axis=0)
-        second, third = (psi**2).sum(axis=0), (psi**3).sum(axis=0)
+        square = psi**2
+        second, third = square.sum(axis=0), (square * psi).sum(axis=0)
         error = np.sqrt(second / (users * (users - 1))) if users > 1 else np.full(psi.shape[1:], np.nan)
         likely = np.apply_along_axis(_largest, 0, psi)
         skewed = skewness(second + likely**2, third + likely**3)
