@@ -7,6 +7,7 @@ What changes with every run and says nothing, times and the folder's name, is le
 from __future__ import annotations
 
 import os
+import re
 import sys
 import tempfile
 from pathlib import Path
@@ -16,6 +17,7 @@ from unittest.mock import patch
 import nbformat
 from nbclient import NotebookClient
 
+PROGRESS = re.compile(r"\d+%: .* \(\d+ s\)")  # the line that work leaves behind; how much there is varies
 FOLDER = Path(__file__).parents[1] / "docs" / "notebooks"
 
 
@@ -36,10 +38,16 @@ def executed(path: Path) -> Any:
     notebook.metadata.pop("language_info", None)
     for cell in notebook.cells:
         cell.metadata.pop("execution", None)
+        if "outputs" in cell:
+            cell.outputs = [output for output in cell.outputs if not PROGRESS.fullmatch(_text(output))]
         for part in [cell, *cell.get("outputs", ())]:
             if "execution_count" in part:
                 part.execution_count = None
     return notebook
+
+
+def _text(output: Any) -> str:
+    return str(output.get("data", {}).get("text/plain", ""))
 
 
 def main() -> None:

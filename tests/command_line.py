@@ -34,5 +34,5 @@ def outlay(*arguments: object) -> Result:
             code = ended.code
     assert isinstance(code, int)
     if not {"-v", "--verbose", "--json"} & set(argv):
-        assert not too_wide(out.getvalue()), "a table is wider than a screen"
+        assert not (wide := too_wide(out.getvalue())), f"a table is wider than a screen: {wide}"
     return Result(code, out.getvalue(), err.getvalue())

@@ -144,7 +144,7 @@ def test_a_counted_training_has_all_the_corners_of_one_limit(habit: Habit, tmp_p
     assert gap["value"] < 0.005 * gap["objective"]
     assert 0 < gap["std_error"] < 0.03 * gap["objective"]
     (note,) = [note for note in run.manifest["notes"] if note.startswith("Gap: ")]
-    assert not missing(note, "counted model", "exact", "not in this gap")
+    assert not missing(note, "counted model", "exact", "not in this figure")
     results = RunResults.read(run)
     assert note in findings.notes(results)
     assert findings.settings(results)["run"]["gap_value"] == gap["value"]
@@ -192,4 +192,4 @@ def test_the_gap_in_words(habit_data: Transitions) -> None:
     said = gap_words(Gap(0.0021, 0.001, 0.7, (0.03,), 1), campaign, "this critic")
     assert said.startswith("Gap: ")
     assert not missing(said, "this critic", "0.0021 ± 0.002", "active per decision", "0.3% ± 0.3%", "select users")
-    assert not missing(said, "1 policy", "not in this gap")
+    assert not missing(said, "1 policy", "not in this figure")

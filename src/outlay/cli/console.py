@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
+from itertools import zip_longest
 from pathlib import Path
 from textwrap import wrap
 from typing import TYPE_CHECKING, Annotated, Any
@@ -263,6 +264,9 @@ def _broken(
     both = [line for line in [*heads, *lines] if len(line) == len(right)]
     widths = [max((len(line[i]) for line in both), default=0) for i in range(len(right))]
     longest = [max([0, *(len(word) for line in both for word in line[i].split(" "))]) for i in range(len(right))]
+    spanned = (word for line in [*heads, *lines] if len(line) != len(right) for word in line[0].split(" "))
+    longest[0] = max([longest[0], *map(len, spanned)])
+    widths[0] = max(widths[0], longest[0])
     whole = [max([0, *(len(line[i]) for line in lines if len(line) == len(right))]) for i in range(len(right))]
     readable = [max(LEAST, longest[i], whole[i] if right[i] else 0) for i in range(len(right))]
     stages = [readable, longest]  # numbers are broken where all else was not enough
@@ -277,9 +281,10 @@ def _broken(
 
     def parts(line: list[str], *, below: bool) -> list[list[str]]:
         if len(line) != len(right):
-            room = max(LEAST, WIDTH - 5 - max(widths[0], len(line[0])))
+            first = wrap(line[0], max(widths[0], LEAST)) or [""]
+            room = max(LEAST, WIDTH - 5 - max(widths[0], *map(len, first)))
             said = wrap("   ".join(line[1:]), room) or [""]
-            return [[line[0] if place == 0 else "", part] for place, part in enumerate(said)]
+            return [list(both) for both in zip_longest(first, said, fillvalue="")]
         cells = [wrap(cell, width) or [""] for cell, width in zip(line, widths, strict=True)]
         deep = max(map(len, cells))
         pad = [([""] * (deep - len(cell)) + cell) if below else (cell + [""] * (deep - len(cell))) for cell in cells]

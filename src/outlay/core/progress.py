@@ -34,7 +34,7 @@ def telling(progress: Progress | None) -> Progress:
 
 
 class _NotebookLine:
-    """`40%: policy 3 of 8 (20 s)`, in the place of the line before."""
+    """`40%: policy 3 of 8 (20 s)`, in the place of the line before; nothing of work that ends before the first line."""
 
     def __init__(self, display: Callable[..., Any]) -> None:
         self._display = display
@@ -43,7 +43,7 @@ class _NotebookLine:
 
     def __call__(self, share: float, text: str) -> None:
         now = time.monotonic()
-        if now - self._last < SECONDS and share < 1:
+        if now - self._last < SECONDS and (share < 1 or self._line is None):
             return
         self._last = now
         line = {"text/plain": f"{100 * share:.0f}%: {text} ({now - self._began:.0f} s)"}
