@@ -73,7 +73,7 @@ def facts(found: CheckReport) -> list[tuple[str, str, str]]:
         cards.append(("given at random", "yes" if drawn.looks_randomised else "no", drawn.verdict))
     if found.state is not None and not found.once:
         told = {True: "yes", False: "no", None: "not tested"}[found.state.ok]
-        cards.append(("the columns tell enough", told, found.state.words))
+        cards.append(("the columns tell enough", told, f"{capital(found.state.words)}."))
     return cards
 
 
