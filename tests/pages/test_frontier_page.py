@@ -24,7 +24,7 @@ from outlay.evaluating.budget_curve import BudgetCurve, CurveMember, OldPolicy
 from outlay.evaluating.goals import asked, reached
 from outlay.pages import frontier_words
 from outlay.pages.frontier import Axes, marginal_axes, within
-from outlay.pages.frontier_answers import Answers
+from outlay.pages.frontier_answers import CurveAnswers
 from outlay.pages.frontier_words import out_of_reach
 from telling import missing
 
@@ -509,7 +509,7 @@ def totals_page() -> _Page:
 
 def test_the_first_line_is_what_today_would_cost_and_what_todays_money_would_bring() -> None:
     """Today: 0.37 · 600,000 = 222,000 active days for 0.45 · 600,000 = 270,000 yuan."""
-    answers = Answers.of(content := told(), campaign(content))
+    answers = CurveAnswers.of(content := told(), campaign(content))
     assert answers is not None
     (least,) = [goal for goal in content.goals if goal.kind == "least money"]
     (money,) = [goal for goal in content.goals if goal.kind == "same money"]
@@ -553,7 +553,7 @@ def test_a_goal_beyond_the_curve_is_said_to_be_no_budget_of_it() -> None:
     content = told()
     goals = reached(content, asked(gain=5.0, worth=1e-9), lambda _: content.curve[0])
     assert [goal.point for goal in goals] == [None, None]
-    answers = Answers.of(replace(content, goals=goals), campaign(content))
+    answers = CurveAnswers.of(replace(content, goals=goals), campaign(content))
     assert answers is not None
     for goal in goals:
         assert out_of_reach(goal) in answers.line(goal)

@@ -285,10 +285,10 @@ def frontier(
 
 def _show_frontier(curve: BudgetCurve, campaign: Campaign, run: Path, *, asked: bool, verbose: bool) -> None:
     """A table of the curve, and below it what the requested budgets and goals are, and what is certified."""
-    from outlay.pages.frontier_answers import Answers
+    from outlay.pages.frontier_answers import CurveAnswers
     from outlay.pages.frontier_words import CERTIFIED, CurveWording, goal_line, headline, judged, losses, table
 
-    wording, answers = CurveWording.of(curve, campaign, str(run)), Answers.of(curve, campaign)
+    wording, answers = CurveWording.of(curve, campaign, str(run)), CurveAnswers.of(curve, campaign)
     money, old = curve.money_limit, curve.old
     found = answers.table if answers and not verbose else table(curve, wording, brief=not verbose)
     show(found, screen=not verbose)

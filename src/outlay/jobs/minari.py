@@ -72,7 +72,7 @@ per = "decision"
 
 
 @dataclass(frozen=True)
-class Names:
+class DatasetNames:
     """What is behind the indices of a dataset, kept in its metadata.
 
     Attributes:
@@ -226,7 +226,7 @@ def _loaded(name: str) -> Any:
         ) from None
 
 
-def _names(data: Transitions) -> Names:
+def _names(data: Transitions) -> DatasetNames:
     """The index of a category is that of its code in DATA."""
     special = ["", "missing", "unknown"]  # codes 0 to 2
     categorical = {
@@ -234,10 +234,10 @@ def _names(data: Transitions) -> Names:
         for field in data.schema.categorical
     }
     budgets = [budget.name for budget in data.campaign.budgets]
-    return Names(categorical, [field.name for field in data.schema.numeric], data.actions.tolist(), budgets)
+    return DatasetNames(categorical, [field.name for field in data.schema.numeric], data.actions.tolist(), budgets)
 
 
-def _episodes(data: Transitions, names: Names, users: int | None) -> Iterator[EpisodeBuffer]:
+def _episodes(data: Transitions, names: DatasetNames, users: int | None) -> Iterator[EpisodeBuffer]:
     """A user each, rows in their order."""
     order = np.lexsort((data.day, data.user))
     order = order[: np.searchsorted(data.user[order], len(data.users) if users is None else users)]
@@ -264,13 +264,13 @@ def _episodes(data: Transitions, names: Names, users: int | None) -> Iterator[Ep
         )
 
 
-def _known(dataset: Any) -> Names | None:
+def _known(dataset: Any) -> DatasetNames | None:
     """What `to_minari` kept; None for another dataset."""
     about = dataset.storage.metadata.get(ABOUT)
-    return None if about is None else Names(**json.loads(about))
+    return None if about is None else DatasetNames(**json.loads(about))
 
 
-def _fields(dataset: Any, episodes: Sequence[Any], known: Names | None) -> tuple[dict[str, Any], set[str]]:
+def _fields(dataset: Any, episodes: Sequence[Any], known: DatasetNames | None) -> tuple[dict[str, Any], set[str]]:
     """The columns of the features by name, and which of them are categories.
 
     Raises:

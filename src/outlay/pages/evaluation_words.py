@@ -13,6 +13,7 @@ from outlay.estimators.certificate import CONDITIONS, Certificate
 from outlay.estimators.units import objective
 from outlay.evaluating.check_result import CheckResult
 from outlay.evaluating.evaluation import Evaluation
+from outlay.pages.amounts import capital
 from outlay.pages.results import RunResults
 from outlay.pages.tables import around, per, quantity, window
 
@@ -84,7 +85,7 @@ def rests_on(results: RunResults) -> list[str]:
 
 
 def _sentence(words: str) -> str:
-    return f"{words[0].upper()}{words[1:]}."
+    return f"{capital(words)}."
 
 
 def gain(results: RunResults) -> str:

@@ -20,7 +20,7 @@ from outlay.core.campaign import Campaign
 from outlay.core.wording import Interval, plain
 from outlay.evaluating.budget_curve import BudgetCurve, CurvePoint
 from outlay.pages.amounts import Names, head
-from outlay.pages.frontier_answers import Answers
+from outlay.pages.frontier_answers import CurveAnswers
 from outlay.pages.frontier_words import CurveWording, badge, beside_old, headline, marginal_course, measured_on, table
 from outlay.pages.page import Spec, in_colours, inline, middle, scale_around, template, told_page, told_value
 from outlay.pages.tables import per
@@ -42,7 +42,7 @@ def render(curve: BudgetCurve, campaign: Campaign, run: str = "RUN") -> str:
         run: its folder, for commands to copy.
     """
     told = None if campaign.unit == "day" else campaign.timed
-    wording, answers = CurveWording.of(curve, campaign, run), Answers.of(curve, campaign)
+    wording, answers = CurveWording.of(curve, campaign, run), CurveAnswers.of(curve, campaign)
     drawn, requested, money = Drawn(curve, answers), curve.requested, curve.money_limit
     goals = [p for goal in curve.goals for p in (goal.point, goal.sure) if p is not None]
     points = _distinct([*curve.curve, *(p for p in (*requested, *goals) if p.budget <= curve.most)])
@@ -96,7 +96,7 @@ class Drawn:
     """What is drawn of a curve: totals for all users where they are told, else its own figures."""
 
     curve: BudgetCurve
-    answers: Answers | None
+    answers: CurveAnswers | None
 
     def x(self, budget: float) -> float:
         """Where a budget stands."""

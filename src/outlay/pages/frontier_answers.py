@@ -20,14 +20,14 @@ from outlay.pages.tables import Cell, Column, Row, Table, numbers, row, words
 
 
 @dataclass(frozen=True)
-class Answers:
+class CurveAnswers:
     """The answers of a curve whose totals are told."""
 
     curve: BudgetCurve
     campaign: Campaign
 
     @classmethod
-    def of(cls, curve: BudgetCurve, campaign: Campaign) -> Answers | None:
+    def of(cls, curve: BudgetCurve, campaign: Campaign) -> CurveAnswers | None:
         """None where totals are not told."""
         told = curve.totals is not None and all(p.totals is not None for p in curve.requested)
         return cls(curve, campaign) if told else None

@@ -14,7 +14,7 @@ from outlay.core.campaign import BudgetLimit, Campaign
 from outlay.core.estimate import Target
 from outlay.core.wording import NONE, Interval, advised, change, days, decimals, ends, exact, number, percent, plain
 from outlay.evaluating.budget_curve import BudgetCurve, CurvePoint, Goal
-from outlay.pages.amounts import Names
+from outlay.pages.amounts import Names, capital
 from outlay.pages.tables import Cell, Column, Row, Table, figure, kept, limit, per, words
 
 ROUNDING = 1e-9  # of weights: a linear programme leaves traces
@@ -449,4 +449,4 @@ def against(value: float, base: float) -> str:
 
 
 def _sentence(text: str, end: str = ".") -> str:
-    return text[:1].upper() + text[1:] + end
+    return capital(text) + end

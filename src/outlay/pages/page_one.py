@@ -117,7 +117,7 @@ class PageOne:
             case VerdictKind.WORSE | VerdictKind.LOSES:
                 old = self.evaluation.verdict.old
                 saving = ", unless saving is the aim" if old is not None and old.saves else ""
-                return f"Keep {what}{saving}. {self._expect(f'{new[:1].upper()}{new[1:]} would bring')}"
+                return f"Keep {what}{saving}. {self._expect(f'{capital(new)} would bring')}"
             case VerdictKind.OVER:
                 return f"Do not switch: {new} would break your limit{', as today does' if broken else ''}."
             case VerdictKind.NOT_CERTIFIED:
@@ -212,7 +212,7 @@ class PageOne:
                 Line(said, look, [getattr(day, name) for day in found.by_day if day.policy == look])
                 for look, said in (("old", "now"), ("new", "new"))
             ]
-            made.append(Lines(title[:1].upper() + title[1:], [line for line in lines if line.days], level))
+            made.append(Lines(capital(title), [line for line in lines if line.days], level))
         return made
 
     @property

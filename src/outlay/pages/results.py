@@ -18,6 +18,7 @@ from outlay.core.wording import days, exact, number, percent, plain, short
 from outlay.estimators.certificate import OWN
 from outlay.evaluating.evaluation import Evaluation, PolicyRow
 from outlay.pages import tables
+from outlay.pages.amounts import capital
 
 ONE_MODEL = ("frontier", "two-stage")  # methods in which one model answers every λ: no rule, no candidates
 DISCOUNTED = (
@@ -285,8 +286,7 @@ def plane_finding(results: RunResults) -> str:
         )
     if members := len(results.run.members):
         texts.append("one policy is served" if members == 1 else f"a mixture of {members} is served")
-    text = "; ".join(texts)
-    return text[:1].upper() + text[1:]
+    return capital("; ".join(texts))
 
 
 def candidates(results: RunResults) -> str:
