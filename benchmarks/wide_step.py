@@ -2,6 +2,7 @@
 
     python benchmarks/wide_step.py                       # 1,000 fields, 100,000 values, batch 512; three minutes
     python benchmarks/wide_step.py --fields 20 --values 500 --steps 200
+    python benchmarks/wide_step.py --device cuda         # all of them on a GPU (outlay[cuda], and a PyTorch that has CUDA)
 
 The networks, the averages of their weights, V of the next states, the batch, the log and the threads are the same, and
 the loss has the same terms. Two rows for PyTorch: AdamW over everything; and `nn.Embedding(sparse=True)` with
@@ -98,11 +99,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     for name, default in (("users", 6000), ("fields", 1000), ("values", 100_000), ("steps", 50), ("rounds", 2)):
         parser.add_argument(f"--{name}", type=int, default=default)
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     parser.add_argument("--own", type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.own is not None:
         time_own(options.own, options.steps)
         return
+    os.environ["JAX_PLATFORMS"] = options.device  # of the processes that it starts
     threads, python = os.cpu_count() or 1, peer_python(PEER)
     found: dict[str, list[dict[str, float]]] = {name: [] for name in NAMES}
     with tempfile.TemporaryDirectory() as place:
@@ -114,7 +117,7 @@ def main() -> None:
             of_own = ("--own", folder / "data", "--steps", options.steps)
             found["own"].append(ask(Path(sys.executable), "../wide_step.py", *of_own, threads=threads))
             for kind in ("dense", "sparse"):
-                asked = (folder / "peer.npz", options.steps // 2, kind)
+                asked = (folder / "peer.npz", options.steps // 2, kind, options.device)
                 found[kind].append(ask(python, "torch_step.py", *asked, threads=threads))
     print(head("step of", "ms, each round", "times outlay's", "peak memory, GB", "first step, s", "compiled"))
     for name, rounds in found.items():

@@ -1,6 +1,6 @@
 """The training step of the orthogonal critic at full width, written the straightforward way in PyTorch.
 
-    python torch_step.py LOG STEPS dense|sparse      LOG: .npz of codes, sizes and what a step needs
+    python torch_step.py LOG STEPS dense|sparse cpu|cuda      LOG: .npz of codes, sizes and what a step needs
 
 Two networks of two trunks each, an average of their weights, and V of the next states from a third pair; the trunks of
 a network share an embedding (one `nn.Embedding` over all fields) and have the same layers. The loss has the terms
@@ -97,6 +97,8 @@ def main() -> None:
     sizes, batch, embedding = log["sizes"], int(log["batch"]), int(log["embedding"])
     layers = tuple(int(width) for width in log["layers"])
     actions, heads, functions = (int(log[name]) for name in ("actions", "heads", "functions"))
+    device = torch.device(sys.argv[4])
+    torch.set_default_device(device)
     torch.manual_seed(0)
     pair = nn.ModuleList(
         [Network(sizes, embedding, layers, actions, heads, functions, sparse=sparse) for _ in range(2)]
@@ -118,8 +120,8 @@ def main() -> None:
 
     def step() -> float:
         rows = rng.integers(len(log_codes), size=batch)
-        codes, after = (torch.from_numpy(log_codes[at].astype(np.int64)) for at in (rows, log_next[rows]))
-        action, day = torch.from_numpy(log_action[rows]), torch.from_numpy(log_outcome[rows])
+        codes, after = (torch.from_numpy(log_codes[at].astype(np.int64)).to(device) for at in (rows, log_next[rows]))
+        action, day = (torch.from_numpy(of[rows]).to(device) for of in (log_action, log_outcome))
         moved = basis[action]
         with torch.no_grad():
             mean, logits, _, carried, direct, slope, _ = tell(averaged, codes)
