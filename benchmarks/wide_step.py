@@ -2,7 +2,7 @@
 
     python benchmarks/wide_step.py                       # 1,000 fields, 100,000 values, batch 512; three minutes
     python benchmarks/wide_step.py --fields 20 --values 500 --steps 200
-    python benchmarks/wide_step.py --device cuda         # all of them on a GPU (outlay[cuda], and a PyTorch that has CUDA)
+    python benchmarks/wide_step.py --device cuda         # on a GPU, with outlay[cuda] and a PyTorch that has CUDA
 
 The networks, the averages of their weights, V of the next states, the batch, the log and the threads are the same, and
 the loss has the same terms. Two rows for PyTorch: AdamW over everything; and `nn.Embedding(sparse=True)` with
