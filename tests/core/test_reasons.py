@@ -23,13 +23,13 @@ SHORT_WORDS = (
     "(correlation +0.051 ± 0.010)"
 )
 HARDLY = "on 9.1% of its paths the policy gives what users in that state hardly ever got in the log"
-TOO_LITTLE = ", so the log says too little of them; at most 1.0% may be so"
+TOO_LITTLE = ", so the log says too little about them; at most 1.0% may be so"
 
 READS: dict[ReasonKind, tuple[Mapping[str, Any], str]] = {
     K.UNSUPPORTED: ({"found": FEW}, FEW_WORDS),
     K.REPRODUCTION: (
         {"target": "cost@7", "fitted": 1.23456, "observed": 2.0},
-        "the estimator does not give the old policy's observed totals back: cost@7 is fitted as 1.235 and observed "
+        "the estimator does not reproduce the old policy's observed totals: cost@7 is fitted as 1.235 and observed "
         "as 2",
     ),
     K.MISFIT: ({}, "the behaviour model does not fit the log"),
@@ -67,10 +67,10 @@ READS: dict[ReasonKind, tuple[Mapping[str, Any], str]] = {
     K.DAYS: ({"found": "shocks of 3%"}, "as days differ (shocks of 3%)"),
     K.HELD: (
         {"budget": "coupon_cost", "value": 2.2134567, "low": 2.134567, "high": 2.29, "limit": 2.2},
-        "coupon_cost is estimated at 2.213 (2.135 to 2.29) where 2.2 is allowed, with no room kept as proof: the cap "
+        "coupon_cost is estimated at 2.213 (2.135 to 2.29) where 2.2 is allowed, with no margin kept: the cap "
         "of the ledger holds it",
     ),
-    K.REPRODUCED: ({}, "the estimator gives the old policy's observed totals back"),
+    K.REPRODUCED: ({}, "the estimator reproduces the old policy's observed totals"),
     K.NO_TOTAL: ({}, "not compared: no user has as many days in the log as an estimated total counts"),
     K.NOT_TESTED: ({}, "not tested: too few users, or clusters of them, have two days with a choice"),
     K.ONE_ROW: ({}, "nothing to test: each user has one row, so nothing comes before it"),
@@ -81,7 +81,7 @@ READS: dict[ReasonKind, tuple[Mapping[str, Any], str]] = {
     ),
     K.ENOUGH: (
         SIZE,
-        "the features say enough of a user: given them and the action, the days before foretell nothing of what "
+        "the features say enough about a user: given them and the action, the days before predict nothing of what "
         "follows (at most a correlation of +0.051 ± 0.010)",
     ),
     K.SHORT: (PAST, SHORT_WORDS),

@@ -256,7 +256,7 @@ def test_what_a_margin_costs_is_told_of_a_certified_run(certified: Run) -> None:
     assert found.kept_back == pytest.approx(certified.manifest["margin"][0], rel=0.02)
     assert 0 < found.costs < 0.05
     assert 0 < found.std_error < found.costs
-    assert not missing(found.words, "2.2 yuan", "as proof", "behind a cap, outlay serve spends it")
+    assert not missing(found.words, "2.2 yuan", "unspent", "behind a cap, outlay serve spends it")
     json.dumps(asdict(found))
 
 

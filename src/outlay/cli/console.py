@@ -38,15 +38,15 @@ PastDays = Annotated[
 ]
 TableFile = Annotated[Path, typer.Option("--out", "-o", metavar="FILE", help="Where to write: .parquet or .csv.")]
 Confidence = Annotated[
-    float | None, typer.Option(metavar="NUMBER", help="Of intervals and the certificate, e.g. 0.95.")
+    float | None, typer.Option(metavar="NUMBER", help="Confidence of intervals and the certificate, e.g. 0.95.")
 ]
-Seed = Annotated[int, typer.Option(metavar="NUMBER", min=0, help="Seed of everything random.")]
-Resume = Annotated[bool, typer.Option("--resume", help="Go on where the same command was cut off.")]
+Seed = Annotated[int, typer.Option(metavar="NUMBER", min=0, help="Random seed.")]
+Resume = Annotated[bool, typer.Option("--resume", help="Continue where the same command was interrupted.")]
 Json = Annotated[
-    bool, typer.Option("--json", help="One JSON document on stdout, also of an error; all else goes to stderr.")
+    bool, typer.Option("--json", help="Print one JSON document on stdout, even for an error; all else goes to stderr.")
 ]
-Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Print all that was found, not one screen of it.")]
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress and no tables; errors still show.")]
+Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Print everything, not just one screen.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print no progress and no tables; errors still show.")]
 Threads = Annotated[
     int | None, typer.Option("--threads", metavar="NUMBER", min=1, help="Processors to use. Default: all.")
 ]

@@ -55,7 +55,7 @@ Arms = Annotated[
 ]
 Guardrails = Annotated[
     list[str] | None,
-    typer.Option(metavar="METRIC", help="A metric to follow on every day. Default: cost and redemption."),
+    typer.Option(metavar="METRIC", help="A metric to watch on every day. Default: cost and redemption."),
 ]
 Decisions = Annotated[
     str | None, typer.Option(metavar="DAYS", help="Days of planned decisions, e.g. 7,14. Default: the last day.")
@@ -65,17 +65,21 @@ Eligible = Annotated[
 ]
 ClusterColumn = Annotated[
     str | None,
-    typer.Option(metavar="COLUMN", help="Column or SQL over the log: draw arms by it, not by user, e.g. city."),
+    typer.Option(
+        metavar="COLUMN", help="Column or SQL over the log by which to draw arms, instead of by user, e.g. city."
+    ),
 ]
 UserCount = Annotated[
     int | None,
-    typer.Option(metavar="NUMBER", help="How many may be in the test. Default: the users in the log's last days."),
+    typer.Option(
+        metavar="NUMBER", help="How many users may be in the test. Default: the users in the log's last days."
+    ),
 ]
 
 TestLog = Annotated[
     Path,
     typer.Argument(
-        metavar="LOG", help="Parquet or CSV, or a folder of Parquet files: a row per user and day, or per user."
+        metavar="LOG", help="Parquet or CSV, or a folder of Parquet files: one row per user and day, or per user."
     ),
 ]
 Columns = Annotated[
@@ -86,7 +90,7 @@ Columns = Annotated[
 ]
 Assigned = Annotated[
     Path | None,
-    typer.Option(metavar="FILE", help="Parquet of user, arm and day: all of them count, with or without rows."),
+    typer.Option(metavar="FILE", help="Parquet with user, arm and day; these users count even if they have no rows."),
 ]
 Promised = Annotated[
     list[str] | None,
@@ -113,7 +117,10 @@ def plan(
     start: Annotated[str, typer.Option(metavar="DATE", help="Date of day 0, e.g. 2026-03-02.")],
     days: Annotated[int, typer.Option(metavar="NUMBER", help="Length of the test, in whole weeks.")] = 14,
     ramp: Annotated[
-        str, typer.Option(metavar="STEPS", help="DAY:COVERAGE, …: the part of every arm's share from a day on.")
+        str,
+        typer.Option(
+            metavar="STEPS", help="DAY:COVERAGE, …: the part of each arm's share that is in from that day on."
+        ),
     ] = "0:1",
     name: Annotated[
         str | None, typer.Option(metavar="NAME", help="Name of the test. Default: campaign and start.")
@@ -138,7 +145,9 @@ def plan(
     lift: Annotated[
         float | None, typer.Option(metavar="NUMBER", help="A relative effect of interest, e.g. 0.006.")
     ] = None,
-    out: Annotated[Path, typer.Option("--out", "-o", metavar="FILE", help="Where to write.")] = Path("experiment.toml"),
+    out: Annotated[Path, typer.Option("--out", "-o", metavar="FILE", help="The file to write.")] = Path(
+        "experiment.toml"
+    ),
     campaign: Annotated[
         Path | None,
         typer.Argument(metavar="CAMPAIGN", help="The campaign.toml with a past log of the users to be tested."),
@@ -191,9 +200,9 @@ def assign(
     experiment: Annotated[Path, typer.Argument(metavar="EXPERIMENT", help="The experiment.toml.")],
     day: Annotated[int, typer.Option(metavar="NUMBER", help="Day of the test; 0 is its start.")],
     out: TableFile,
-    user: Annotated[str, typer.Option(metavar="COLUMN", help="Name of the column of users.")] = "user",
+    user: Annotated[str, typer.Option(metavar="COLUMN", help="Name of the user column.")] = "user",
     users: Annotated[
-        Path | None, typer.Argument(metavar="USERS", help="Parquet or CSV with a column of users, for example a log.")
+        Path | None, typer.Argument(metavar="USERS", help="Parquet or CSV with a user column, for example a log.")
     ] = None,
     users_file: Annotated[Path | None, typer.Option("--users", hidden=True)] = None,
     as_json: Json = False,
@@ -235,7 +244,9 @@ def analyze(
     quiet: Quiet = False,
     threads: Threads = None,
 ) -> None:
-    """Analyze a test: lift with intervals, the verdict at planned decisions, guardrails on any day.
+    """Analyze a test: lift with intervals, guardrails, and the verdict.
+
+    You may look at guardrails on any day; the verdict comes at planned decisions.
 
     Example: outlay experiment analyze closed --promised new=run/estimates.json --report test.html
     """

@@ -64,7 +64,7 @@ def evaluate(
     against: Annotated[
         str | None,
         typer.Option(
-            metavar="RUN_OR_FILE", help="Compare it with another RUN or policy file too. Default: old, the log's own."
+            metavar="RUN_OR_FILE", help="Also compare with another RUN or policy file. Default: old, the log's own."
         ),
     ] = None,
     confidence: Confidence = None,
@@ -75,7 +75,7 @@ def evaluate(
     fail_on: Annotated[
         str | None,
         typer.Option(
-            metavar="OUTCOMES", help="End with exit code 3 on these: not-certified, loss, no-gain; several by commas."
+            metavar="OUTCOMES", help="Exit with 3 on any of these, separated by commas: not-certified, loss, no-gain."
         ),
     ] = None,
     as_json: Json = False,
@@ -83,9 +83,10 @@ def evaluate(
     quiet: Quiet = False,
     threads: Threads = None,
 ) -> None:
-    """Estimate what a policy brings and costs, and certify it, on users never used for choosing.
+    """Estimate what a policy brings and costs, and certify it.
 
-    With DATA and a policy file these are all users of the log, if it states propensities.
+    It is measured on users that were never used for choosing. With DATA and a policy file, these are all users of the
+    log, if it states propensities.
 
     Example: outlay evaluate run --against other-run
 
@@ -223,7 +224,7 @@ def frontier(
     run: RunFolder,
     budget: Annotated[
         list[float] | None,
-        typer.Option("--budget", metavar="NUMBER", help="A limit of the money budget; repeat it for several."),
+        typer.Option("--budget", metavar="NUMBER", help="A limit of the money budget; repeat the option for several."),
     ] = None,
     out: Annotated[
         Path | None,
@@ -231,18 +232,21 @@ def frontier(
             "--out",
             "-o",
             metavar="FOLDER",
-            help="Write the bundle for the one --budget here, certified (all of a run are one counted look).",
+            help="Write the certified bundle for --budget here (all bundles of a run are one counted look).",
         ),
     ] = None,
     least_money: Annotated[
-        bool, typer.Option("--least-money", help="Which budget keeps today's reward for the least money?")
+        bool, typer.Option("--least-money", help="Find the budget that keeps today's reward for the least money.")
     ] = False,
     worth: Annotated[
         float | None,
-        typer.Option(metavar="MONEY", help="Up to which budget does one more unit of the reward cost at most this?"),
+        typer.Option(
+            metavar="MONEY", help="Find the budget up to which one more unit of the reward costs at most this."
+        ),
     ] = None,
     gain: Annotated[
-        float | None, typer.Option(metavar="SHARE", help="Which budget buys so much more than today, e.g. 0.03?")
+        float | None,
+        typer.Option(metavar="SHARE", help="Find the budget that buys this much more than today, e.g. 0.03."),
     ] = None,
     confidence: Confidence = None,
     as_json: Json = False,
@@ -250,9 +254,9 @@ def frontier(
     quiet: Quiet = False,
     threads: Threads = None,
 ) -> None:
-    """Show what every budget buys, from one training; give the mixture and the bundle for any of them.
+    """Show what every budget buys, and write the bundle for one.
 
-    Without options the curve is also written as the run's page, RUN/frontier.html.
+    Without options the curve is also written as a page, RUN/frontier.html.
 
     Example: outlay frontier run --budget 1.5 --out bundles/1.5
 
@@ -336,11 +340,13 @@ def report(run: RunFolder, as_json: Json = False, quiet: Quiet = False, threads:
 
 
 def index(
-    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="A folder that holds runs, such as runs.")],
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="The folder that holds the runs.")],
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Write one page of the runs in a folder: their verdicts, and links to their pages, into FOLDER/index.html.
+    """Write one page of the runs in a folder, with their verdicts.
+
+    It is FOLDER/index.html, with links to the pages of the runs.
 
     Example: outlay index runs
     """
@@ -360,7 +366,7 @@ def compare(
     out: Annotated[
         Path, typer.Option("--out", "-o", metavar="FOLDER", help="The folder to write: table, figures, JSON.")
     ] = Path("comparison"),
-    seeds: Annotated[int, typer.Option(metavar="NUMBER", min=1, help="Trainings of each method.")] = 3,
+    seeds: Annotated[int, typer.Option(metavar="NUMBER", min=1, help="Training runs of each method.")] = 3,
     immediate: Annotated[
         float | None,
         typer.Option(metavar="NUMBER", help="What day one may cost per user. Default: as under the log's policy."),
@@ -372,7 +378,7 @@ def compare(
         str,
         typer.Option(
             metavar="NAMES",
-            help="Of the methods that look ahead; orthogonal has a frontier alone, bcq+network a game alone.",
+            help="Oracles of the methods that look ahead; orthogonal only makes a frontier, bcq+network only a game.",
         ),
     ] = "ddqn,edrr,bcq,bcq+network,orthogonal",
     responses: Annotated[str, typer.Option(metavar="NAMES", help="The response models.")] = "deepfm,din",
@@ -380,7 +386,7 @@ def compare(
         list[str] | None,
         typer.Option(
             metavar="NAME",
-            help="A row to make, by name, * for any text ('frontier*'); repeat it for several. Default: all.",
+            help="A row to make, by name, * for any text ('frontier*'); repeat the option for several. Default: all.",
         ),
     ] = None,
     resume: Resume = False,
@@ -389,7 +395,9 @@ def compare(
     quiet: Quiet = False,
     threads: Threads = None,
 ) -> None:
-    """Compare methods at equal spend, as in the paper's second table; seeds run side by side on the processors.
+    """Compare methods at equal spend.
+
+    As in the paper's second table; seeds run side by side on the processors.
 
     Example: outlay compare campaign.toml --out comparison --seeds 5
     """

@@ -64,14 +64,14 @@ MethodOption = Annotated[
     Method | None,
     typer.Option(
         metavar="METHOD",
-        help="frontier: one training for every budget; two-stage predicts and prices instead. "
+        help="frontier: one training run for every budget; two-stage: predict, then price. "
         f"Default: frontier; with --preset paper aim-greedy. All: {', '.join(METHODS)}.",
     ),
 ]
 OracleOption = Annotated[
     Oracle,
     typer.Option(
-        help="How best responses are learned; auto counts few states, and otherwise pools trees and orthogonal."
+        help="How best responses are learned; auto counts few states, and otherwise averages trees and orthogonal."
     ),
 ]
 ResponseOption = Annotated[
@@ -93,24 +93,26 @@ Folds = Annotated[
     typer.Option(
         metavar="NUMBER",
         min=1,
-        help="frontier: learn this often, each time without one fold, so that all users certify.",
+        help="frontier: learn this many times, each time without one fold, so that all users certify.",
     ),
 ]
 Held = Annotated[
     Literal["auto", "certified", "serving"] | None,
     typer.Option(
-        help="certified: a margin below the money budget, as its certificate needs. serving: none, as the cap of "
-        "outlay serve holds it. auto, the default: with the margin, but outlay serve leaves it out behind a cap."
+        help="certified: keep a margin below the money budget, for its certificate. serving: keep none, because the "
+        "cap of outlay serve holds the money. auto, the default: keep it, except in outlay serve behind a cap."
     ),
 ]
 SeedCount = Annotated[
-    int | None, typer.Option(metavar="NUMBER", min=1, help="Train so many seeds side by side, each into OUT/seed-N.")
+    int | None, typer.Option(metavar="NUMBER", min=1, help="Train this many seeds side by side, each into OUT/seed-N.")
 ]
 Workers = Annotated[
     int | None,
     typer.Option(metavar="NUMBER", min=1, help="frontier: processes of a Ray cluster that train networks together."),
 ]
-Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace a RUN that was evaluated, estimates included.")]
+Overwrite = Annotated[
+    bool, typer.Option("--overwrite", help="Replace a RUN that was already evaluated, estimates included.")
+]
 
 
 def init(
@@ -119,20 +121,24 @@ def init(
         typer.Argument(
             metavar="LOG",
             help="Parquet, CSV, JSON lines, Excel, Arrow or SQLite, one or more; or postgresql://, s3://, gs://. "
-            "A row per user, or per user and day.",
+            "One row per user, or per user and day.",
         ),
     ],
-    out: Annotated[Path, typer.Option("--out", "-o", metavar="FILE", help="Where to write.")] = Path("campaign.toml"),
+    out: Annotated[Path, typer.Option("--out", "-o", metavar="FILE", help="The file to write.")] = Path(
+        "campaign.toml"
+    ),
     query: Annotated[
-        str | None, typer.Option(metavar="SQL", help="SQL that gives the rows, where LOG is a database.")
+        str | None, typer.Option(metavar="SQL", help="SQL that selects the rows, if LOG is a database.")
     ] = None,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Ask nothing: take the guesses.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Take the guesses; ask nothing.")] = False,
     as_json: Json = False,
     verbose: Verbose = False,
     quiet: Quiet = False,
     threads: Threads = None,
 ) -> None:
-    """Look at what a log's columns do, ask where that leaves something open, write campaign.toml, and check it.
+    """Guess what each column of a log is, and write campaign.toml.
+
+    In a terminal it asks where it is not sure. Then it runs check.
 
     Example: outlay init log.parquet --out campaign.toml
     """
@@ -241,14 +247,16 @@ def check(
     ] = False,
     report: Annotated[
         Path | None,
-        typer.Option("--report", metavar="PAGE", help="Write what was found as a page with charts, an .html file."),
+        typer.Option("--report", metavar="PAGE", help="Write the findings as a page with charts, an .html file."),
     ] = None,
     as_json: Json = False,
     verbose: Verbose = False,
     quiet: Quiet = False,
     threads: Threads = None,
 ) -> None:
-    """Data quality, randomisation, overlap, and the effect of the first day's action. Exits 2 if a finding blocks.
+    """Show what is wrong with a log, and if its actions were random.
+
+    Data quality, randomisation, overlap, and the effect of the first day's action. Exits with 2 if a finding blocks.
 
     Example: outlay check campaign.toml --report log.html
     """
@@ -284,21 +292,22 @@ def plan_log(
     campaign: CampaignFile,
     gain: Annotated[
         float | None,
-        typer.Option(metavar="NUMBER", help="A relative gain to find, e.g. 0.02: says how many users that takes."),
+        typer.Option(metavar="NUMBER", help="A relative gain to find, e.g. 0.02; says how many users that takes."),
     ] = None,
     users: Annotated[
-        int | None, typer.Option(metavar="NUMBER", help="Of the next log. Default: as many as this one has.")
+        int | None, typer.Option(metavar="NUMBER", help="Users of the next log. Default: as many as this one has.")
     ] = None,
     days: Annotated[
-        int | None, typer.Option(metavar="NUMBER", help="Of the next log. Default: as many as this one has.")
+        int | None, typer.Option(metavar="NUMBER", help="Days of the next log. Default: as many as this one has.")
     ] = None,
     as_json: Json = False,
     quiet: Quiet = False,
     threads: Threads = None,
 ) -> None:
-    """How large the next log must be to prove a gain, and what drawing actions at random costs meanwhile.
+    """Say how large the next log must be to prove a gain.
 
-    Any past log of the customers will do, also one in which nothing was random.
+    And what it costs to draw actions at random meanwhile. Any past log of the customers will do, even one in which
+    nothing was random.
 
     Example: outlay plan-log campaign.toml --gain 0.02 --days 14
     """
@@ -427,9 +436,10 @@ def prepare(
     quiet: Quiet = False,
     threads: Threads = None,
 ) -> None:
-    """Encode and link the log: memory-mapped transitions, split by user into learn, select and certify.
+    """Encode the log for training, and split it by user.
 
-    If it is stopped or killed, the same command goes on with what is left.
+    Writes memory-mapped transitions of learn, select and certify users. If it is interrupted, run it again: it
+    continues.
 
     Example: outlay prepare campaign.toml --out data
     """
@@ -471,7 +481,7 @@ def train(
     quiet: Quiet = False,
     threads: Threads = None,
 ) -> None:
-    """Learn a mixed policy that keeps the budgets, and write its bundle.
+    """Learn a policy that keeps the budgets, and write its bundle.
 
     Example: outlay train campaign.toml --out run --seed 1
     """

@@ -30,10 +30,10 @@ USAGE: Any = typer.BadParameter.__mro__[2]  # what Typer raises for wrong option
 
 app = typer.Typer(
     name="outlay",
-    help="Which incentive each user should get, day by day, so that a budget buys the most lasting activity.",
+    help="Learn from a log which incentive each user should get, so that a budget buys the most lasting activity.",
     epilog="Start with: outlay init LOG, or outlay simulate habit --out campaign. "
-    "Exit codes: 0 done, 1 a bug in outlay, 2 wrong input or an infeasible limit, 3 what evaluate --fail-on names, "
-    "130 stopped by you (Ctrl-C). With --json, an error is one JSON document on stdout.",
+    "Exit codes: 0 done, 1 a bug in outlay, 2 wrong input or an infeasible limit, 3 a result that evaluate "
+    "--fail-on names, 130 stopped with Ctrl-C. With --json, an error is one JSON document on stdout.",
     no_args_is_help=True,
     context_settings={"help_option_names": ["-h", "--help"]},
     rich_markup_mode=None,
@@ -50,7 +50,7 @@ def _version(wanted: bool) -> None:
 @app.callback()
 def _main(
     version: Annotated[
-        bool, typer.Option("--version", "-V", callback=_version, is_eager=True, help="Print it.")
+        bool, typer.Option("--version", "-V", callback=_version, is_eager=True, help="Print the version.")
     ] = False,
 ) -> None:
     pass

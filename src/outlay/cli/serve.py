@@ -24,7 +24,7 @@ LedgerOption = Annotated[
     typer.Option(
         envvar=LEDGER,
         metavar="LEDGER",
-        help="sqlite:///FILE on one machine, postgresql://… for several; best without the password.",
+        help="sqlite:///FILE on one machine, postgresql://… for several; leave the password out.",
     ),
 ]
 ExperimentFile = Annotated[
@@ -32,13 +32,11 @@ ExperimentFile = Annotated[
     typer.Option(metavar="EXPERIMENT", help="An experiment.toml: users in the test get what their arm gives."),
 ]
 SecondsOfDay = Annotated[
-    float | None, typer.Option(metavar="SECONDS", help="Let a day last so many seconds, on a separate ledger.")
+    float | None, typer.Option(metavar="SECONDS", help="Rehearse on a separate ledger: a day lasts this many seconds.")
 ]
 PastOfUsers = Annotated[
     Path | None,
-    typer.Option(
-        metavar="LOG_OR_DATA", help="The past of users before the ledger began, for a policy that looks at it."
-    ),
+    typer.Option(metavar="LOG_OR_DATA", help="The users' past before the ledger began, if the policy looks at it."),
 ]
 ChangeSettings = Annotated[
     bool, typer.Option("--change-settings", help="Give all servers of the ledger these settings and this bundle.")
@@ -51,9 +49,7 @@ ErrorsAsJson = Annotated[
 def serve(
     bundle: BundleFolder,
     ledger: LedgerOption = "sqlite:///ledger.db",
-    cap: Annotated[
-        float | None, typer.Option(metavar="NUMBER", help="The most that may be spent in total, in money.")
-    ] = None,
+    cap: Annotated[float | None, typer.Option(metavar="NUMBER", help="The most to spend in total, in money.")] = None,
     host: Annotated[
         str, typer.Option(metavar="ADDRESS", help="Address to listen on; any but loopback needs OUTLAY_TOKEN.")
     ] = "127.0.0.1",
@@ -71,10 +67,11 @@ def serve(
     as_json: ErrorsAsJson = False,
     quiet: Quiet = False,
 ) -> None:
-    """Serve decisions over HTTP under a hard budget, with a ledger and a decision log.
+    """Serve decisions over HTTP under a hard budget.
 
-    Tokens are read from environment variables: OUTLAY_TOKEN opens decisions, outcomes and metrics (without it, all on
-    this machine may), and OUTLAY_ADMIN_TOKEN the admin routes as well (without it, nobody may).
+    A ledger records every decision. Tokens are environment variables: OUTLAY_TOKEN opens decisions, outcomes and
+    metrics (without it, anybody on this machine may use them); OUTLAY_ADMIN_TOKEN opens the admin routes as well
+    (without it, they are closed).
 
     Example: outlay serve run/bundle --cap 50000 --ledger sqlite:///coupons.db
     """
@@ -131,9 +128,10 @@ def export_log(
     quiet: Quiet = False,
     threads: Threads = None,
 ) -> None:
-    """Export closed days of a ledger as the next campaign log: Parquet and a campaign file that prepare reads.
+    """Export closed days of a ledger as the next campaign's log.
 
-    A day is closed when wait_days of serve.toml have passed. Run it again to add the days that have closed since.
+    It writes Parquet and a campaign file. A day is closed when wait_days of serve.toml have passed. Run it again to add
+    the days that have closed since.
 
     Example: outlay export-log sqlite:///coupons.db --out next
     """

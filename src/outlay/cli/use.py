@@ -44,7 +44,7 @@ def score(
         Path, typer.Option("--out", "-o", metavar="FILE_OR_FOLDER", help="Where to write: .parquet, .csv, or a folder.")
     ],
     history: PastDays = None,
-    members: Annotated[bool, typer.Option("--members", help="A line per row and member.")] = False,
+    members: Annotated[bool, typer.Option("--members", help="Write a line for each row and member.")] = False,
     episode: Annotated[
         str | None, typer.Option(metavar="NAME", help="Users keep one member per episode. Default: the campaign.")
     ] = None,
@@ -55,8 +55,8 @@ def score(
 ) -> None:
     """Decide for many rows.
 
-    Parquet is decided in shards, by a process for each processor. Where a command is cut off, the same command again
-    goes on with the shards that are left.
+    Parquet is decided in shards, by one process per processor. If the command is interrupted, run it again: it
+    continues with the remaining shards.
 
     Example: outlay score run/bundle users.parquet --out decisions.parquet
     """
@@ -92,21 +92,21 @@ def score(
 
 def allocate(
     run: RunFolder,
-    users: Annotated[Path, typer.Argument(metavar="USERS", help="Parquet or CSV with the features, a row a user.")],
-    total: Annotated[
-        float, typer.Option("--total", metavar="NUMBER", help="The most that may be spent on them, in money.")
-    ],
+    users: Annotated[Path, typer.Argument(metavar="USERS", help="Parquet or CSV with the features, one row per user.")],
+    total: Annotated[float, typer.Option("--total", metavar="NUMBER", help="The most to spend on them, in money.")],
     out: TableFile,
     cost: Annotated[
         Literal["expected", "reserve"],
-        typer.Option(help="What counts: the expected cost of the day, or what must be set aside for the worst."),
+        typer.Option(
+            help="What counts against the total: the day's expected cost, or what must be set aside for the worst."
+        ),
     ] = "expected",
     history: PastDays = None,
     as_json: Json = False,
     quiet: Quiet = False,
     threads: Threads = None,
 ) -> None:
-    """One day's decisions for a fixed list of users under a hard total.
+    """Decide one day for a fixed list of users under a hard total.
 
     Example: outlay allocate run today.parquet --total 50000 --out decisions.parquet
     """
@@ -150,10 +150,10 @@ def simulate(
         int | None, typer.Option(metavar="NUMBER", min=1, help="wide: distinct values over all fields. Default: 5000.")
     ] = None,
     slow: Annotated[bool, typer.Option("--slow", help="city, wide: habits that take weeks.")] = False,
-    money: Annotated[bool, typer.Option("--money", help="city: the reward is what was spent, log-normal.")] = False,
-    hidden: Annotated[bool, typer.Option("--hidden", help="city: a part of the state is not in the log.")] = False,
+    money: Annotated[bool, typer.Option("--money", help="city: the reward is the amount spent, log-normal.")] = False,
+    hidden: Annotated[bool, typer.Option("--hidden", help="city: part of the state is not in the log.")] = False,
     rhythm: Annotated[bool, typer.Option("--rhythm", help="city: weekdays differ, and activity falls.")] = False,
-    sparse: Annotated[bool, typer.Option("--sparse", help="city: no rows of days on which nothing happened.")] = False,
+    sparse: Annotated[bool, typer.Option("--sparse", help="city: no rows for days on which nothing happened.")] = False,
     late: Annotated[bool, typer.Option("--late", help="city: 30% of the users join after the first day.")] = False,
     discount: Annotated[
         float | None, typer.Option(metavar="NUMBER", help="city: discount per day. Default: 0.9; with --slow 0.95.")
@@ -162,10 +162,11 @@ def simulate(
     quiet: Quiet = False,
     threads: Threads = None,
 ) -> None:
-    """Write a campaign whose truth is known: log, campaign file, truth and states.
+    """Write a simulated campaign whose truth is known.
 
-    habit has the paper's effects; in thirty-day looking ahead pays; city has rich states: 20 features, habits and
-    fatigue as numbers, and no state that is met twice; wide has the city's people behind many categorical fields.
+    A folder with log, campaign file, truth and states. habit has the paper's effects; in thirty-day looking ahead pays;
+    city has rich states: 20 features, habits and fatigue as numbers, and no state that occurs twice; wide has the
+    city's people behind many categorical fields.
 
     Example: outlay simulate city --out city --users 50000 --slow
     """
@@ -207,7 +208,9 @@ def _pair(text: str | None) -> tuple[float, float] | None:
 
 
 def doctor(as_json: Json = False, quiet: Quiet = False, threads: Threads = None) -> None:
-    """What is installed, which devices there are, how fast the disk syncs.
+    """Show what is installed, the devices, and the disk's speed.
+
+    The speed is the median time of a small write that is synced to the disk.
 
     Example: outlay doctor --json
     """
@@ -237,9 +240,10 @@ def mcp(
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """Serve these commands as tools to an agent, over standard input and output (Model Context Protocol).
+    """Serve these commands as tools to an agent.
 
-    An agent's client starts it: its command is outlay, its argument mcp.
+    It speaks the Model Context Protocol over standard input and output. The agent's client starts it, with the command
+    outlay and the argument mcp.
 
     Example: outlay mcp --skill
     """

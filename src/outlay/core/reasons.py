@@ -112,7 +112,7 @@ WITHHOLDING = frozenset(
 
 WORDS = {
     ReasonKind.UNSUPPORTED: "{found}",
-    ReasonKind.REPRODUCTION: "the estimator does not give the old policy's observed totals back: {target} is fitted as "
+    ReasonKind.REPRODUCTION: "the estimator does not reproduce the old policy's observed totals: {target} is fitted as "
     "{fitted:.4g} and observed as {observed:.4g}",
     ReasonKind.MISFIT: "the behaviour model does not fit the log",
     ReasonKind.STATE: "{found}. {way_out}",
@@ -134,15 +134,15 @@ WORDS = {
     ReasonKind.LIMIT: "a limit is not kept",
     ReasonKind.DAYS: "as days differ ({found})",
     ReasonKind.HELD: "{budget} is estimated at {value:.4g} ({low:.4g} to {high:.4g}) where {limit:.12g} is allowed, "
-    "with no room kept as proof: the cap of the ledger holds it",
-    ReasonKind.REPRODUCED: "the estimator gives the old policy's observed totals back",
+    "with no margin kept: the cap of the ledger holds it",
+    ReasonKind.REPRODUCED: "the estimator reproduces the old policy's observed totals",
     ReasonKind.NO_TOTAL: "not compared: no user has as many days in the log as an estimated total counts",
     ReasonKind.NOT_TESTED: "not tested: too few users, or clusters of them, have two days with a choice",
     ReasonKind.ONE_ROW: "nothing to test: each user has one row, so nothing comes before it",
     ReasonKind.NOT_ALL_GIVEN: "not tested: for some users the log's policy never gave some of the allowed actions, "
     "so nothing says what they would do",
-    ReasonKind.ENOUGH: "the features say enough of a user: given them and the action, the days before foretell nothing "
-    "of what follows (at most a correlation of {correlation:+.3f} ± {error:.3f})",
+    ReasonKind.ENOUGH: "the features say enough about a user: given them and the action, the days before predict "
+    "nothing of what follows (at most a correlation of {correlation:+.3f} ± {error:.3f})",
     ReasonKind.SHORT: "the state does not say enough: given state and action, {source} still predicts {outcome} "
     "(correlation {correlation:+.3f} ± {error:.3f})",
     ReasonKind.BALANCED: "given the state, the action does not depend on what users did on the days before",
@@ -169,9 +169,9 @@ WORDS = {
     "that can be used",
     ReasonKind.NEVER_GIVEN_AFTER: "after {days} days none of these users was given what the policy gives",
     ReasonKind.HARDLY_GIVEN: "on {share:.1%} of its paths the policy gives what users in that state hardly ever got in "
-    "the log, so the log says too little of them; at most {most:.1%} may be so",
+    "the log, so the log says too little about them; at most {most:.1%} may be so",
     ReasonKind.HARDLY_GIVEN_MOST: "on {share:.1%} of its paths the policy gives what users in that state hardly ever "
-    "got in the log (most often {action}), so the log says too little of them; at most {most:.1%} may be so",
+    "got in the log (most often {action}), so the log says too little about them; at most {most:.1%} may be so",
     ReasonKind.HARDLY_ANY: "fewer than {needed:.0f} users were given, by chance, what the policy gives",
     ReasonKind.UNLIKE: "{share:.0%} of the users joined so late that the log ends before these days, and their "
     "features are unlike those of all users whose days it shows (at most {most:.0%} may be): take fewer days, or a "

@@ -2,7 +2,7 @@
 
     assignment     it is known how the log's actions were drawn
     propensities   the behaviour model fits the log, where propensities are not logged
-    reproduction   the fitted evaluation of the old policy gives its observed totals back
+    reproduction   the fitted evaluation of the old policy reproduces its observed totals
     state          given state and action, a user's earlier days say no more about what follows
     balance        given the state, the old policy's actions do not depend on what users did before, nor on the
                    calendar or another column of the log
@@ -141,7 +141,7 @@ CHECKS: dict[str, Check] = {
         find=_sharing,
     ),
     "reproduction": Check(
-        question="Does the fitted evaluation give the old policy's observed totals back?",
+        question="Does the fitted evaluation reproduce the old policy's observed totals?",
         consequence="so the fitted evaluation is not recommended, and nothing is certified",
         find=_reproduction,
     ),

@@ -57,10 +57,10 @@ class Holding:
         whole = f"{plain(self.limit)} {self.unit}"
         if self.hold == "serving":
             return (
-                f"Held while serving: none of {whole} is kept back as proof, and the cap of a server, or of an "
-                "allocation, holds it."
+                f"Held while serving: no margin is kept below {whole}; the cap of a server, or of an allocation, "
+                "holds it."
             )
-        kept = f"Keeping {number(self.kept_back)} of {whole} back as proof costs"
+        kept = f"The certificate leaves {number(self.kept_back)} of {whole} unspent, which costs"
         if not self.costs:
             return f"{kept} nothing."
         digits = decimals([Interval(self.costs, self.costs - self.std_error, self.costs + self.std_error)])
@@ -71,7 +71,7 @@ class Holding:
             told += f" ({percent(self.of_value)} of it)"
         if self.hold == "certified":
             return f"{told}."
-        return f"{told}. All figures here are of the mixture that does; behind a cap, outlay serve spends it."
+        return f"{told}. All figures here are for the mixture that leaves it; behind a cap, outlay serve spends it."
 
 
 def holding_of(stored: StoredFrontier | None, campaign: Campaign, gain: float | None) -> Holding | None:

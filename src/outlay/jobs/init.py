@@ -57,7 +57,7 @@ NOT_FOR = (
     "outlay decides what each user gets, so it needs a row per user, or per user and day, with what that user was "
     "given. For totals of weeks, channels or regions use a media mix model or a test of whole regions."
 )
-RANDOM = "# randomised = true         # no column foretells the action: write this if chance alone decided it"
+RANDOM = "# randomised = true         # no column predicts the action: write this if chance alone decided it"
 ENDS = "each user has one row, so every row is the last."
 PER_DAY = (
     "discount = 0.8            # per unit of time; 0: only the same day counts",
@@ -381,7 +381,7 @@ class Draft:
         dropped: role → why it is not written though a column looks like it.
         kept: columns without a value in some rows, which are left out.
         read: how the texts of its files are read.
-        random: whether no column foretells the action.
+        random: whether no column predicts the action.
         gaps: that users' days have no row, in words; None where hardly any lacks one.
     """
 

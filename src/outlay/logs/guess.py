@@ -27,7 +27,7 @@ class GuessedRoles:
         repeats: whether users have more than one row.
         later: columns that follow from the action → how that shows.
         before: columns that are known before → how that shows.
-        random: whether no column foretells the action.
+        random: whether no column predicts the action.
         doubted: columns of which it is not sure whether they follow from the action.
     """
 

@@ -214,7 +214,7 @@ def _ties(log: Looked, c: ScannedColumn) -> Clues:
     if looked:
         clues["tied"] = tied / looked, ""
         if not tied:
-            clues["loose"] = 1, "no other column foretells it"
+            clues["loose"] = 1, "no other column predicts it"
     if any(behind):
         clues["followed behind"] = sum(behind) / len(behind), "columns behind it go with it"
     if foretold:
@@ -368,7 +368,7 @@ def clues_of_reward(log: Looked, c: ScannedColumn, action: ScannedColumn) -> Clu
     if others:
         clues["tied"] = (
             sum(rare.association(c.name, o.name) > 0 for o in others) / len(others),
-            "other columns foretell it",
+            "other columns predict it",
         )
     if any(_within(log, c, o) for o in others):
         clues["part"] = 1, ""
