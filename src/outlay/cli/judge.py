@@ -296,10 +296,12 @@ def _show_frontier(curve: BudgetCurve, campaign: Campaign, run: Path, *, asked: 
     money, old = curve.money_limit, curve.old
     found = answers.table if answers and not verbose else table(curve, wording, brief=not verbose)
     show(found, screen=not verbose)
-    if answers and not asked:
+    if answers and curve.goals and not asked:
         say(answers.headline, *answers.how)
     elif curve.goals and (asked or verbose):
         say(*(goal_line(goal, wording) if answers is None else answers.line(goal) for goal in curve.goals))
+    if any(point.slack for point in curve.requested):
+        say(f"Above {plain(curve.curve[-1].budget)} no policy of this curve spends more: it brings what that brings.")
     if money.limit < curve.least:
         say(f"The campaign's own limit, {plain(money.limit)}, lies below the curve.")
     if verbose or answers is None:  # the table has the totals of the same
