@@ -169,7 +169,7 @@ def test_trees_are_the_same_to_the_bit_where_their_sums_are_exact() -> None:
     np.testing.assert_array_equal(pair, np.concatenate([q, q], axis=2))
     low = codes[:, 0] == 3  # a set of one code by hand
     stump = Node(columns, 0.0, 0.0, frozenset({3}), Node(LEAF, 0.0, 2.0), Node(LEAF, 0.0, 5.0))
-    by_hand = joined([(0, stump)], sizes, columns, 1).sums(codes, numbers).value[:, 0]
+    by_hand = joined([(0, stump)], sizes, columns, 1).sums(codes, numbers)[:, 0]
     np.testing.assert_array_equal(by_hand, np.where(low, 2.0, 5.0))
 
 

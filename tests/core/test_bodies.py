@@ -44,13 +44,13 @@ def test_every_row_gets_the_leaves_that_a_walk_finds(sizes: list[int]) -> None:
         for output, root in trees:
             value = reached(root, codes[row], numbers[row])
             expected[:, row, output] += value, abs(value)
-    found = joined(trees, sizes, num_numbers, 4).sums(codes, numbers)
-    np.testing.assert_allclose(found.value, expected[0], rtol=0, atol=1e-12)
-    np.testing.assert_allclose(found.size, expected[1], rtol=0, atol=1e-12)
+    found = joined(trees, sizes, num_numbers, 4)
+    np.testing.assert_allclose(found.sums(codes, numbers), expected[0], rtol=0, atol=1e-12)
+    np.testing.assert_allclose(found.sums(codes, numbers, absolute=True), expected[1], rtol=0, atol=1e-12)
 
 
 def test_an_ensemble_without_rows_or_without_trees_says_zero() -> None:
     nothing = joined([], [], 2, 3)
     assert isinstance(nothing, Trees)
-    assert nothing.sums(np.empty((4, 0), np.int32), np.zeros((4, 2), np.float32)).value.tolist() == [[0.0] * 3] * 4
-    assert nothing.sums(np.empty((0, 0), np.int32), np.zeros((0, 2), np.float32)).value.shape == (0, 3)
+    assert nothing.sums(np.empty((4, 0), np.int32), np.zeros((4, 2), np.float32)).tolist() == [[0.0] * 3] * 4
+    assert nothing.sums(np.empty((0, 0), np.int32), np.zeros((0, 2), np.float32)).shape == (0, 3)

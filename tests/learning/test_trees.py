@@ -252,7 +252,7 @@ def test_plain_arrays_say_what_boosting_says_with_sets_of_codes_and_ties() -> No
     assert found.explained[0] > 0.5
     ensemble = joined(found.trees(2, sizes), sizes, 2, 4)
     assert all(table.shape[1] for table in ensemble.sets)  # each field is split by
-    estimate = ensemble.sums(codes, numbers).value.reshape(rows, 2, 2) + found.start
+    estimate = ensemble.sums(codes, numbers).reshape(rows, 2, 2) + found.start
     np.testing.assert_allclose(estimate, found(table.x(slice(None))), atol=1e-5)
     rare = ensemble.sets[2]
     np.testing.assert_array_equal(rare[MOST_CODES + 1 :], np.broadcast_to(rare[UNKNOWN], rare[MOST_CODES + 1 :].shape))

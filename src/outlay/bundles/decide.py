@@ -124,11 +124,14 @@ class Member:
         return self.pick(self.answer(codes, numbers, threshold), eligible, threshold)
 
     def answer(
-        self, codes: NDArray[np.int32], numbers: NDArray[np.float32], threshold: float
+        self, codes: NDArray[np.int32], numbers: NDArray[np.float32], threshold: float, *further: str
     ) -> list[NDArray[np.float32]]:
-        """The part of `choose` that is the same for members with one network: Q, and log π_B if a threshold asks."""
+        """The part of `choose` that is the same for members with one network: Q, and log π_B if a threshold asks.
+
+        `further` outputs come last.
+        """
         imitates = threshold > 0 and "imitation" in self.shapes
-        return self.run(["q", "imitation"] if imitates else ["q"], codes, numbers)
+        return self.run(["q", *(["imitation"] if imitates else []), *further], codes, numbers)
 
     def pick(
         self, answer: list[NDArray[np.float32]], eligible: NDArray[np.bool_] | None, threshold: float
@@ -290,6 +293,13 @@ class Bundle(Shown):
             answer = first.answer(codes, numbers, self.threshold)
             for member in (first, *others):
                 yield member.pick(answer, eligible, self.threshold)
+
+    def choices_and_features(
+        self, codes: NDArray[np.int32], numbers: NDArray[np.float32], eligible: NDArray[np.bool_] | None
+    ) -> tuple[list[NDArray[np.int64]], NDArray[np.float32]]:
+        """The actions of members that share one network, and its `features`, as one run of it gives both."""
+        *answer, features = self.members[0].answer(codes, numbers, self.threshold, "features")
+        return [member.pick(answer, eligible, self.threshold)[0] for member in self.members], features
 
     def member_actions(
         self,

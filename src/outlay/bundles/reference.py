@@ -52,8 +52,8 @@ def forward(network: NetworkArrays, codes: NDArray[np.int32], numbers: NDArray[n
     hidden = layered_hidden(network, codes, numbers)
     sizes = [np.abs(h) for h in hidden]
     if network.body is not None:
-        sums = network.body.sums(codes, numbers)
-        hidden, sizes = [*hidden, sums.value], [*sizes, sums.size]
+        hidden = [*hidden, network.body.sums(codes, numbers)]
+        sizes = [*sizes, network.body.sums(codes, numbers, absolute=True)]
     return _heads(network, hidden, sizes)
 
 

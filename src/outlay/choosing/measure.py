@@ -35,6 +35,7 @@ from outlay.estimators.reach import Reach
 from outlay.estimators.row_features import (
     WITHIN,
     days_before,
+    directions,
     hinges,
     plain_features,
     reduced,
@@ -349,14 +350,30 @@ class Measure:
     @cached_property
     def _row_actions(self) -> NDArray[Any]:
         """`[k, n]` action index of every member in every row, each row decided from what the bundle reads of it."""
-        chosen = np.empty((len(self.served.members), len(self.panel)), np.min_scalar_type(self.data.num_actions))
-        done = 0
-        for rows in self._chunks():
-            place = slice(done, done := done + len(rows))
+        if self._of_one_network is not None:
+            return self._of_one_network[0]
+        chosen = self._undecided()
+        for place, rows in self._chunks():
             decided = self.served.choices(*self.seen.features(rows), self.data.allowed(rows))
             for member, (actions, _) in enumerate(decided):
                 chosen[member, place] = actions
         return chosen
+
+    def _undecided(self) -> NDArray[Any]:
+        """Room for `_row_actions`."""
+        return np.empty((len(self.served.members), len(self.panel)), np.min_scalar_type(self.data.num_actions))
+
+    @cached_property
+    def _of_one_network(self) -> tuple[NDArray[Any], NDArray[np.float32]] | None:
+        """`_row_actions` and `_hidden`, which one pass over the rows gives where members share their only network."""
+        if self.counted or len({member.session for member in self.served.members}) > 1:
+            return None
+        along = directions(lambda rows: self.served.features(0, *self.seen.features(rows)), self.panel.rows, CHUNK_ROWS)
+        chosen, hidden = self._undecided(), np.empty((len(self.panel), along.matrix.shape[1]), np.float32)
+        for place, rows in self._chunks():
+            actions, features = self.served.choices_and_features(*self.seen.features(rows), self.data.allowed(rows))
+            chosen[:, place], hidden[place] = actions, along(features)
+        return chosen, hidden
 
     def _source(self, member: int) -> int:
         """The first of the members with the network whose features make the basis of this one.
@@ -441,7 +458,7 @@ class Measure:
     @property
     def _numbers(self) -> NDArray[np.float32]:
         """`[n, F']` of the numeric fields."""
-        return np.concatenate([self.data.features(rows)[1][:, ::2] for rows in self._chunks()])
+        return np.concatenate([self.data.features(rows)[1][:, ::2] for _, rows in self._chunks()])
 
     def _basis(self, source: int) -> Basis:
         if self.counted and self.panel.state is not None and self.data.states is not None:
@@ -460,6 +477,8 @@ class Measure:
         """
 
         def found(source: int) -> NDArray[np.float32]:
+            if self._of_one_network is not None:
+                return self._of_one_network[1]
             return reduced(
                 lambda rows: self.served.features(source, *self.seen.features(rows)), self.panel.rows, CHUNK_ROWS
             )
@@ -500,9 +519,10 @@ class Measure:
         """The log with the features that the bundle reads."""
         return looking_back(self.data, self.lags)
 
-    def _chunks(self) -> list[NDArray[np.int64]]:
-        rows = self.panel.rows
-        return [rows[i : i + CHUNK_ROWS] for i in range(0, len(rows), CHUNK_ROWS)]
+    def _chunks(self) -> list[tuple[slice, NDArray[np.int64]]]:
+        """Places among the rows of the panel, and the rows."""
+        places = [slice(i, i + CHUNK_ROWS) for i in range(0, len(self.panel), CHUNK_ROWS)]
+        return [(place, self.panel.rows[place]) for place in places]
 
 
 def _number(source: Source | None) -> int:

@@ -538,7 +538,8 @@ def _show_run(run: Run, *, verbose: bool) -> None:
         f"Learned {policies} policies, of which a fixed draw gives each user one."
         if policies > 1
         else "Learned one policy.",
-        f"Measured on users who taught it nothing, per {per}: {', '.join([reward, *costs])}.",
+        f"Chosen for what it brings users who taught it nothing, per {per}: {', '.join([reward, *costs])}. The best of "
+        "many looks better than it is: outlay evaluate measures it on other users.",
         f"With -v: the policies, and {notes} note{'s' * (notes != 1)} on how they were learned.",
     )
 

@@ -211,7 +211,7 @@ def hidden_layers(
         numbers: `[N, n]`, n may be 0.
     """
     hidden = layered_hidden(network, codes, numbers)
-    return hidden if network.body is None else [*hidden, network.body.sums(codes, numbers).value]
+    return hidden if network.body is None else [*hidden, network.body.sums(codes, numbers)]
 
 
 def layered_hidden(

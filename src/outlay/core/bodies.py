@@ -36,13 +36,6 @@ BITS = 16  # leaves of a word: those of a tree as it is learned
 ROWS = 2_048  # worked on at a time, so that their words stay in the cache
 
 
-class Sums(NamedTuple):
-    """What N rows get, `[N, T]` each: the sum of the leaves, and that of their absolute values."""
-
-    value: NDArray[np.float64]
-    size: NDArray[np.float64]
-
-
 @dataclass(frozen=True)
 class Trees:
     """R trees of N nodes in all, which add up to T outputs.
@@ -75,16 +68,23 @@ class Trees:
         leaves = int((self.column == LEAF).sum())
         return 2 * (len(self.column) - leaves) + leaves
 
-    def sums(self, codes: NDArray[np.int32], numbers: NDArray[np.float32]) -> Sums:
-        """The outputs for rows of `codes [N, F]` and `numbers [N, n]`, in double precision."""
-        value, size = np.empty((2, len(codes), self.num_outputs))
+    def sums(
+        self, codes: NDArray[np.int32], numbers: NDArray[np.float32], *, absolute: bool = False
+    ) -> NDArray[np.float64]:
+        """The outputs `[N, T]` for rows of `codes [N, F]` and `numbers [N, n]`, in double precision.
+
+        Args:
+            codes: of the rows.
+            numbers: of the rows.
+            absolute: whether the absolute values of the leaves are added up instead.
+        """
+        found = np.empty((len(codes), self.num_outputs))
         words = self._words(numbers.shape[1])
         for first in range(0, len(codes), ROWS):
             part = slice(first, first + ROWS)
             leaves = words.leaves(codes[part], numbers[part])
-            np.matmul(leaves, words.adds, out=value[part])
-            np.matmul(np.abs(leaves, out=leaves), words.adds, out=size[part])
-        return Sums(value, size)
+            np.matmul(np.abs(leaves) if absolute else leaves, words.adds, out=found[part])
+        return found
 
     @cached_property
     def _words(self) -> Callable[[int], _LeafBits]:
@@ -280,14 +280,20 @@ class StateTable:
         """Stored numbers."""
         return int(self.codes.size + self.numbers.size)
 
-    def sums(self, codes: NDArray[np.int32], numbers: NDArray[np.float32]) -> Sums:
-        """Return h `[N, S]` of rows of `codes [N, F]` and `numbers [N, n]`, and its absolute values."""
+    def sums(
+        self,
+        codes: NDArray[np.int32],
+        numbers: NDArray[np.float32],
+        *,
+        absolute: bool = False,  # noqa: ARG002 (h is not negative)
+    ) -> NDArray[np.float64]:
+        """Return h `[N, S]` of rows of `codes [N, F]` and `numbers [N, n]`, which is its own absolute value."""
         own, wanted = _keys(self.codes, self.numbers), _keys(codes, numbers)
         order = np.argsort(own)
         place = order[np.searchsorted(own, wanted, sorter=order).clip(max=len(own) - 1)]
         h = np.zeros((len(codes), len(own)))
         h[np.arange(len(codes)), place] = own[place] == wanted
-        return Sums(h, h)
+        return h
 
     def parts(self) -> dict[str, NDArray[Any]]:
         """Return all of it as named arrays, for a file."""

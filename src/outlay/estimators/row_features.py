@@ -31,6 +31,7 @@ WITHIN = 3.0  # standard deviations: products go no further
 MOST_BENT, KNOTS = 8, (0.2, 0.4, 0.6, 0.8)  # numeric fields that are bent, and at which shares of their rows
 
 Narrow = NDArray[np.float32]
+Columns = Callable[[NDArray[np.int64]], Narrow]  # `[n, d]` of some rows
 
 
 @dataclass(frozen=True)
@@ -65,12 +66,16 @@ def plain_features(data: Transitions, rows: NDArray[np.int64]) -> Narrow:
     return reduced(_encoder(data), rows, max(1, CHUNK_CELLS // max(1, len(data.schema.categorical))))
 
 
-def reduced(columns: Callable[[NDArray[np.int64]], Narrow], rows: NDArray[np.int64], size: int) -> Narrow:
-    """Directions `[n, ≤ MOST_FEATURES]` of many columns, found on evenly spread rows; `size` rows at a time."""
+def directions(columns: Columns, rows: NDArray[np.int64], size: int) -> Directions:
+    """Directions of many columns, found on evenly spread rows; `size` rows at a time."""
     spread = np.unique(np.linspace(0, len(rows) - 1, SAMPLE_ROWS).astype(np.int64))
-    sample = np.concatenate([columns(rows[spread[i : i + size]]) for i in range(0, len(spread), size)])
-    directions = Directions.of(sample)
-    return np.concatenate([directions(columns(rows[i : i + size])) for i in range(0, len(rows), size)])
+    return Directions.of(np.concatenate([columns(rows[spread[i : i + size]]) for i in range(0, len(spread), size)]))
+
+
+def reduced(columns: Columns, rows: NDArray[np.int64], size: int) -> Narrow:
+    """`[n, ≤ MOST_FEATURES]` of the rows in these directions."""
+    along = directions(columns, rows, size)
+    return np.concatenate([along(columns(rows[i : i + size])) for i in range(0, len(rows), size)])
 
 
 def hinges(numbers: NDArray[np.floating], first: NDArray[np.integer]) -> Narrow:

@@ -30,6 +30,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import pdtr
 
 from outlay.core.campaign import Campaign
 from outlay.core.estimate import Target
@@ -40,6 +41,7 @@ from outlay.estimators.panel import Panel
 
 LEAST_ROWS = 2  # behind a state and action: with fewer the pair is thin, and counts say nothing of it
 SUPPORT = 0.01  # of a policy's paths: as many may meet thin pairs, and a number is still given
+CHANCE = 1e-3  # of a Poisson count below LEAST_ROWS: where it is less, the log's policy avoids the action there
 COVERED = 0.5  # of the users who joined late, whose windows cover the days that claims are about
 LITTLE = 0.05  # of the discounted weight: what may lie beyond the days that the log shows
 Array = NDArray[np.float64]
@@ -90,9 +92,12 @@ def window_of(data: Transitions) -> int | None:
 def counted(data: Transitions, split: int) -> bool:
     """Whether the states of a split are few, and those that users meet are met often enough to speak for themselves.
 
-    A counter that grows, such as days since the last visit, makes states that few users meet. Where more users meet
-    one with fewer than `LEAST_ROWS` rows for each action than an estimate by counts may leave out (`SUPPORT`), that
-    estimate would be withheld, and lines through the features say more.
+    A counter that grows, such as days since the last visit, or a feature of many values, such as an age, makes states
+    that few users meet. An estimate by counts is withheld where more than `SUPPORT` of the users meet a state in which
+    the policy gives what has fewer than `LEAST_ROWS` rows there. If as many users are expected to, of a policy that
+    always gives one action, drawn as often as the log gave it, lines through the features say more. Only those actions
+    are looked at which chance may have left so rare in a state: what the log's policy does not give there by design
+    says nothing about how many the states are.
     Of a fold: whether they are so in all folds, which are then measured alike.
     """
     return all(_counted(view, split) for view in data.siblings())
@@ -101,10 +106,14 @@ def counted(data: Transitions, split: int) -> bool:
 def _counted(data: Transitions, split: int) -> bool:
     if data.states is None or data.state is None:
         return False
-    rows = data.rows_of(split)
-    state = np.asarray(data.state[rows])
-    thin = np.bincount(state, minlength=len(data.states)) < LEAST_ROWS * data.num_actions
-    return len(np.unique(data.user[rows[thin[state]]])) <= SUPPORT * len(data.users_of(split))
+    rows, actions = data.rows_of(split), data.num_actions
+    state, action, user = (np.asarray(of[rows], np.intp) for of in (data.state, data.action, data.user))
+    pairs = np.bincount(state * actions + action, minlength=len(data.states) * actions).reshape(-1, actions)
+    share = pairs.sum(axis=0) / max(1, len(rows))
+    by_chance = pdtr(LEAST_ROWS - 1, pairs.sum(axis=1, keepdims=True) * share) > CHANCE
+    thin = (pairs < LEAST_ROWS) & by_chance & data.states.allowed
+    meet = sum(of * len(np.unique(user[thin[state, a]])) for a, of in enumerate(share))
+    return meet <= SUPPORT * len(data.users_of(split))
 
 
 def claimed(campaign: Campaign, days: int | None) -> int | None:

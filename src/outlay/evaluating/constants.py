@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -109,7 +109,7 @@ def constants_of(at: Measure, campaign: Campaign) -> tuple[Constants, Fitted] | 
     """
     chosen, fits = [], []
     for part in at.folds:
-        choice = ConstantActions.of(replace(part, split=SELECT), campaign)
+        choice = ConstantActions.of(Measure(part.data, SELECT, None), campaign)
         if choice is None:
             return None
         chosen.append(best := choice.best(campaign))

@@ -176,7 +176,7 @@ def answers(training: TreesTraining, network: NetworkArrays) -> Answers:
     data = training.data
     rows = choice_rows(data, LOOK_ROWS, training.seed)
     assert isinstance(network.body, Trees)
-    values = network.body.sums(*data.features(rows)).value
+    values = network.body.sums(*data.features(rows))
     weight, bias = (part[0].astype(np.float64) for part in network.head)
     q = (values @ weight + bias).reshape(len(rows), data.num_actions, network.num_heads)
     return Answers(network, *answered(training.coords, training.bound, training.money, q, data.allowed(rows)))
