@@ -5,7 +5,8 @@
 
 Of each kind of log (`evaluation_logs.py`) and number of users, so many logs are drawn; on each, two policies are
 evaluated by every estimator: a best response (one action in each state) and the same softened by half (drawn). A random
-model is another one for every log. Logs whose states are too thin to be counted are left out. The truth is exact: the model's value and k-day totals.
+model is another one for every log. Logs whose states are too thin to be counted are left out. The truth is exact: the
+model's value and k-day totals.
 
     given         share of logs in which a number was given (not withheld)
     recommended   share in which it was recommended
@@ -73,7 +74,7 @@ class Answer:
 
 
 def on_one_log(kind: str, users: int, seed: int) -> list[Answer]:
-    """Both policies by every estimator; none where states are too thin to be counted, as these logs have no features."""
+    """Both policies by every estimator; none where states are too thin to count, as these logs have no features."""
     world = World.simulated("habit") if kind == "habit" else World.random(seed)
     data = world.log(users, seed)
     at = Measure(data, CERTIFY, None)

@@ -10,8 +10,8 @@ with one of eight offers drawn evenly each day (`OFFERS`). Of the 18 numbers tha
 
 `--cost` are costs of 30 days per user, each a limit of its own. What is served is played twice: the mixture that is
 certified, and the one behind a cap, which keeps no margin. Constants of equal cost are the best mixture of two
-offers, by games of every offer alone with the first seed (an offer's scores have a standard deviation of
-1 to 2 over 15 seeds). Published (`raw_results.json`, key `sp-human-10000`, three seeds, from the authors' log, costs not reported): BC
+offers, by games of every offer alone with the first seed (an offer's scores have a standard deviation of 1 to 2 over 15
+seeds). Published (`raw_results.json`, key `sp-human-10000`, three seeds, from the authors' log, costs not reported): BC
 466, BREMEN 477, CRR 636, MOPO 728, CQL 741, BCQ 836, PLAS 893.
 """
 
