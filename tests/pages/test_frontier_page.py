@@ -570,7 +570,7 @@ def test_no_sentence_names_an_option_of_the_command_line_or_a_raw_column() -> No
     for got in (totals_page(), page(2)):
         text = re.sub(r"outlay (frontier|evaluate) run\S*( --\w+ \S+)*", "", got.text)
         assert "--" not in text
-    before_evidence = totals_page().text.split("Evidence")[0]
+    before_evidence = totals_page().text.split("Appendix")[0]
     assert "coupon_cost" not in before_evidence
     assert "λ" not in before_evidence
 
