@@ -589,3 +589,13 @@ def test_the_address_of_the_page_keeps_the_slider(tmp_path: Path) -> None:
     shown = re.search(r'data-text="limit"[^>]*>([^<]*)<', moved)
     assert shown is not None
     assert shown[1].startswith(f"{budget:.3f}")
+
+
+def test_a_data_frame_of_the_curve_has_a_column_of_numbers_for_each_budget() -> None:
+    curve = found(2)
+    frame = curve.to_pandas("curve")
+    for place, name in enumerate(("coupon_cost", "reach")):
+        assert frame[f"spend_{name}"].tolist() == [point.spend[place] for point in curve.curve]
+    assert frame[["spend_low_reach", "spend_high_coupon_cost"]].to_numpy().dtype == float
+    assert frame["bounds_reach"].isna().all(), "before the look"
+    assert "multiplier_reach" in curve.to_pandas("policies")

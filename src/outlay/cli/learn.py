@@ -520,8 +520,11 @@ def _show_run(run: Run, *, verbose: bool) -> None:
     from outlay.pages.tables import limit
 
     worth, *spent = map(number, _fitted_mean(run))
-    reward = f"{run.campaign.reward_label} {worth}"
-    costs = [f"{b.name} {cost} ({limit(b)})" for b, cost in zip(run.campaign.limits, spent, strict=True)]
+    reward = f"{run.campaign.told('reward')} {worth}"
+    costs = [
+        f"{run.campaign.told('budgets', b.name)} {cost} ({limit(b)})"
+        for b, cost in zip(run.campaign.limits, spent, strict=True)
+    ]
     policies, notes = len(run.members), len(run.manifest["notes"])
     per = "user" if run.campaign.log.once else "decision"
     say(

@@ -88,7 +88,7 @@ def title(c: Comparison, control: str) -> str:
     """`habit, the campaign's limits: coupon_cost at most 2 yuan per decision; estimate ± sd over seeds, 3 seeds`."""
     spend = f"at most {number(c.immediate)} {c.unit} a user"
     if limits := c.limits(control):
-        spend = "; ".join(f"{budget.name} {limit_words(budget)}" for budget in limits)
+        spend = "; ".join(f"{c.called(budget.name)} {limit_words(budget)}" for budget in limits)
     figures = f"estimate{' ± sd over seeds' * (c.seeds > 1)}{' [true value]' * c.knows_truth}"
     return f"{c.campaign}, {CONTROLS[control]}: {spend}; {figures}, {c.seeds} seed{'s' * (c.seeds > 1)}"
 
@@ -100,13 +100,13 @@ def table(c: Comparison, control: str) -> ComparisonTable:
     if control == "immediate":
         unit = f"at most {number(c.immediate)} {unit}"
     columns = [(str(Target("reward", k)), days(k), c.reward_label) for k in sorted(c.report_days)] + [
-        (str(Target(c.money, 1)), f"{c.money} on day one", unit)
+        (str(Target(c.money, 1)), f"{c.called(c.money)} on day one", unit)
     ]
-    columns += [(b.name, b.name, limit_words(b) if limits else per(b)) for b in c.budgets]
+    columns += [(b.name, c.called(b.name), limit_words(b) if limits else per(b)) for b in c.budgets]
     heads = [(head, small) for _, head, small in columns]
     cells = [_column(rows, target, limits, c.seeds) for target, _, _ in columns]
     for limit in limits:
-        heads.append(("against the limit", limit.name))
+        heads.append(("against the limit", c.called(limit.name)))
         cells.append([_against(row, limit) for row in rows])
     if captures(c):
         heads.append((CAPTURED, BY["truth"]))

@@ -44,7 +44,8 @@ def certificate_finding(results: RunResults) -> str:
         where = "inside" if line.kept else "outside"
         aside = "; a cap holds it while serving" if budget.name == held else ""
         parts.append(
-            f"{budget.name} is {side} {bound} {per(budget)} ({where} the limit of {plain(budget.limit)}{aside})"
+            f"{results.called(budget.name)} is {side} {bound} {per(budget)} "
+            f"({where} the limit of {plain(budget.limit)}{aside})"
         )
     return f"With {exact(results.evaluated.certificate.confidence)} confidence {' and '.join(parts)}"
 

@@ -43,7 +43,7 @@ def render(curve: BudgetCurve, campaign: Campaign, run: str = "RUN") -> str:
     """
     told = None if campaign.unit == "day" else campaign.timed
     wording, answers = CurveWording.of(curve, campaign, run), CurveAnswers.of(curve, campaign)
-    drawn, requested, money = Drawn(curve, answers), curve.requested, curve.money_limit
+    drawn, requested, money = Drawn(curve, answers, wording.names), curve.requested, curve.money_limit
     goals = [p for goal in curve.goals for p in (goal.point, goal.sure) if p is not None]
     points = _distinct([*curve.curve, *(p for p in (*requested, *goals) if p.budget <= curve.most)])
     points = [p for p in points if answers is None or p.totals is not None]
@@ -67,7 +67,7 @@ def render(curve: BudgetCurve, campaign: Campaign, run: str = "RUN") -> str:
         c=curve,
         wording=wording,
         answers=answers,
-        names=Names(campaign),
+        names=wording.names,
         money=money,
         limit_drawn=limit is not None,
         figures={
@@ -97,6 +97,7 @@ class Drawn:
 
     curve: BudgetCurve
     answers: CurveAnswers | None
+    names: Names
 
     def x(self, budget: float) -> float:
         """Where a budget stands."""
@@ -171,9 +172,9 @@ class Drawn:
         """Of the axis of budgets."""
         money = self.curve.money_limit
         if self.answers is None:
-            return f"{self.curve.money}, {per(money)}"
+            return f"{self.names.budget(money)}, {per(money)}"
         times = None if self.curve.totals is None else self.curve.totals.times
-        names = self.answers.names
+        names = self.names
         unit = names.money_unit if times is not None else " ".join([names.money_unit, names.per(money, daily=False)])
         return f"{head(names.budget(money), unit)}{self.answers.span if times is not None else ''}"
 

@@ -12,7 +12,20 @@ from numpy.typing import NDArray
 
 from outlay.core.campaign import BudgetLimit, Campaign
 from outlay.core.estimate import Target
-from outlay.core.wording import NONE, Interval, advised, change, days, decimals, ends, exact, number, percent, plain
+from outlay.core.wording import (
+    NONE,
+    Interval,
+    advised,
+    change,
+    days,
+    decimals,
+    ends,
+    exact,
+    number,
+    percent,
+    plain,
+    singular,
+)
 from outlay.evaluating.budget_curve import BudgetCurve, CurvePoint, Goal
 from outlay.pages.amounts import Names, capital
 from outlay.pages.tables import Cell, Column, Row, Table, figure, kept, limit, per, words
@@ -90,7 +103,8 @@ class CurveWording:
     def one(self) -> str:
         """What one more of the reward is called: `active day`, or `unit of spend`."""
         label = self.names.reward
-        return label[:-1] if self.names.counts and label.endswith("s") and not label.endswith("ss") else f"of {label}"
+        one = singular(label)
+        return one if self.names.counts and one != label else f"of {label}"
 
     def value(self, value: float) -> str:
         """The objective, without its unit."""

@@ -176,7 +176,7 @@ def badge(results: RunResults) -> tuple[str, str]:
     certificate = results.evaluation.certificate
     loss = "; a loss against the old policy" if certificate.loses else ""
     if certificate.held:
-        return "open", f"{certificate.held} held while serving{loss}"
+        return "open", f"{results.called(certificate.held)} held while serving{loss}"
     if not certificate.certified:
         return "no", "✕ Not certified"
     limits = "Limit" if len(results.budgets) == 1 else "All limits"
