@@ -444,9 +444,6 @@ def _show_comparison(comparison: Comparison, *, verbose: bool) -> None:
     from outlay.pages import comparison_table as tables
 
     for control in CONTROLS:
-        made = tables.table(comparison, control)
-        heads = ["method", *(f"{head}, {small}" for head, small in made.heads), "stored parameters", "training"]
-        lines = [line.texts(len(made.heads)) for line in made.lines]
-        table(tables.title(comparison, control), heads, lines, screen=not verbose)
+        show(tables.table(comparison, control), screen=not verbose)
         found = (tables.lead(comparison, control), tables.ties(comparison, control))
         say(*(f"{sentence}." for sentence in found if sentence))

@@ -16,7 +16,7 @@ from outlay.comparing.results import CONTROLS, ORIGINAL, Comparison, MethodRow, 
 from outlay.core.campaign import BudgetLimit
 from outlay.core.estimate import Target
 from outlay.core.wording import days, short
-from outlay.pages.comparison_table import GROUPS, captures, lead, recommendation, rows_of, table, ties
+from outlay.pages.comparison_table import captures, lead, recommendation, rows_of, table, ties
 from outlay.pages.page import (
     BLUE,
     GREEN,
@@ -57,7 +57,6 @@ def render(comparison: Comparison) -> str:
         _figures(c),
         c=c,
         recommendation=recommendation(c),
-        groups=GROUPS,
         tables={control: table(c, control) for control in CONTROLS},
         leads={control: lead(c, control) for control in CONTROLS},
         ties={control: ties(c, control) for control in CONTROLS},

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -197,8 +196,6 @@ def table(curve: BudgetCurve, wording: CurveWording, *, brief: bool = False) -> 
     `brief`: without what a budget's policy is made of, and the marginal reward.
     """
     money = curve.money_limit
-    points = sorted([*curve.curve[::TABLE_STEPS], *curve.requested], key=lambda p: p.budget)
-    points = points[:1] + [p for before, p in pairwise(points) if p.budget > before.budget]
     columns = (
         Column("budget", per(money)),
         Column("buys", wording.reward),
@@ -234,7 +231,12 @@ def table(curve: BudgetCurve, wording: CurveWording, *, brief: bool = False) -> 
         return Row(cells, look="chosen" if mark else "")
 
     title = f"{curve.campaign}: what a budget buys, {exact(curve.confidence)} intervals on {measured_on(curve)}"
-    return Table(title, columns, tuple(map(line, points)))
+    return Table(title, columns, tuple(map(line, distinct([*curve.curve[::TABLE_STEPS], *curve.requested]))))
+
+
+def distinct(points: Sequence[CurvePoint]) -> list[CurvePoint]:
+    """By budget, each once."""
+    return [point for _, point in sorted({p.budget: p for p in points}.items())]
 
 
 def _marginal(point: CurvePoint) -> Cell:
