@@ -190,7 +190,7 @@ def plane(c: Comparison, budget: BudgetLimit) -> Spec | None:
     edge = x_scale["domain"][1 if budget.sign > 0 else 0]
     beyond = alt.Chart(inline([{"from": budget.limit, "to": edge}])).mark_rect(color=ORANGE, opacity=0.06)
     area = beyond.encode(x=alt.X("from:Q", scale=x_scale), x2="to:Q")
-    layers = [area, *limit_line(budget.limit, budget, "x", x_scale), points]
+    layers = [area, *limit_line(budget, "x", x_scale), points]
     return finished(alt.layer(*layers), 340, f"{reward} against {c.called(budget.name)} by method, with the limit")
 
 

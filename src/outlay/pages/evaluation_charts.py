@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 from collections import defaultdict
 from collections.abc import Sequence
-from typing import Any
 
 import altair as alt
 
@@ -29,6 +28,7 @@ from outlay.pages.page import (
     finished,
     inline,
     limit_line,
+    rule_line,
     scale_around,
     text_tip,
     value_tip,
@@ -237,18 +237,6 @@ def _finished_forest(
     if absent := [row for row in rows if row["value"] is None]:
         texts = alt.Chart(inline(absent)).mark_text(align="left", dx=4, fontSize=11, color=QUIET)
         layers.append(texts.encode(x=alt.value(0), y=y, text="label:N", tooltip=[text_tip("name"), text_tip("why")]))
-    lines = [] if beside is None else _rule(*beside, scale)
-    lines += [] if budget is None else limit_line(budget.limit, budget, "x", scale)
+    lines = [] if beside is None else rule_line(*beside, "x", scale)
+    lines += [] if budget is None else limit_line(budget, "x", scale)
     return finished(alt.layer(*lines, *layers), 34 * len(rows) + 14, f"{title} by {by}")
-
-
-def _rule(value: float, label: str, scale: Any) -> list[Any]:
-    """A dashed rule with its label at the foot."""
-    chart = alt.Chart(inline([{"at": value, "words": label}])).encode(x=alt.X("at:Q", scale=scale))
-    look: dict[str, Any] = {"align": "left", "baseline": "top", "dx": 4, "fontSize": 10.5}
-    texts = chart.encode(text="words:N", y=alt.value(0))
-    return [
-        chart.mark_rule(color=INK, strokeDash=[5, 4], strokeWidth=1.2),
-        texts.mark_text(stroke="white", strokeWidth=3, strokeJoin="round", **look),
-        texts.mark_text(color=INK, **look),
-    ]
