@@ -16,7 +16,7 @@ from enum import Enum
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from outlay.core.wording import days, decimals, exact, number, signed
+from outlay.core.wording import days, decimals, exact, number, signed, singular
 
 if TYPE_CHECKING:
     from outlay.experiments.lift import ArmDifference
@@ -363,9 +363,13 @@ def told(analysis: Analysis, note: ExperimentNote) -> str:
 
 def with_verb(analysis: Analysis, metric: str, *, past: bool = False) -> str:
     """`cost is`, `active days are`: a label that ends in s is taken as a plural."""
-    name = analysis.called(metric)
-    many = metric in analysis.names and name.endswith("s") and not name.endswith("ss")
-    return f"{name} {('were' if many else 'was') if past else 'are' if many else 'is'}"
+    many = plural(analysis, metric)
+    return f"{analysis.called(metric)} {('were' if many else 'was') if past else 'are' if many else 'is'}"
+
+
+def plural(analysis: Analysis, metric: str) -> bool:
+    """Whether a metric has a label in the plural."""
+    return singular(analysis.names.get(metric, "")) != analysis.names.get(metric, "")
 
 
 def quoted(name: str) -> str:

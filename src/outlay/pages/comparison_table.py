@@ -28,6 +28,7 @@ GROUPS = {
     "rl": "Looking ahead: an oracle and a mixing rule, or the frontier",
 }
 BY: dict[Kind, str] = {"truth": "true", "value": "estimated"}
+MOST_TIED = 8  # methods that are named
 _KINDS = {"rl": "looking ahead", "two-stage": "two-stage", "constant": "best constants"}
 
 
@@ -137,7 +138,9 @@ def ties(comparison: Comparison, control: str) -> str:
     first, *others = (_short(rows[place]) for place in places)
     if not others:
         return f"{first} leads by more than two standard deviations over seeds"
-    return f"Not behind {first} by more than two standard deviations over seeds: {'; '.join(others)}"
+    more = f"; and {len(others) - MOST_TIED} more" if len(others) > MOST_TIED else ""
+    told = "; ".join(others[:MOST_TIED])
+    return f"Not behind {first} by more than two standard deviations over seeds: {told}{more}"
 
 
 def _name(row: MethodRow) -> Cell:

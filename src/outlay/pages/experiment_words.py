@@ -12,7 +12,7 @@ from outlay.core.wording import NONE, days, decimals, exact, money, number, perc
 from outlay.evaluating.totals import Total
 from outlay.experiments.lift import ArmDifference, Lift, Withheld
 from outlay.experiments.results import Analysis, ArmComparison, ArmState, Course, Outcome, Promise
-from outlay.experiments.words import ends, guardrail, p_value, quoted, value
+from outlay.experiments.words import ends, guardrail, p_value, plural, quoted, value
 from outlay.pages.amounts import Rounding
 from outlay.pages.tables import Cell, Column, Table, kept, numbers, row, words
 
@@ -84,18 +84,19 @@ def stakes(a: Analysis, arm: ArmComparison) -> str:
     found = arm.reported or (None if course is None else course.points[-1].on_all_days)
     if found is None or arm.outcome == "blocked":
         return ""
-    cost, metric = arm.lift("cost"), readable(a.called(a.experiment.meta.metric))
-    given = f"Given to all {number(users)} users of the test for {days(a.day)}: {_in_all(found, users, '', metric)}"
+    cost, metric = arm.lift("cost"), a.experiment.meta.metric
+    gained = _in_all(found, users, "", readable(a.called(metric)), "fewer" if plural(a, metric) else "less")
+    given = f"Given to all {number(users)} users of the test for {days(a.day)}: {gained}"
     money = "" if cost is None else f", for {_in_all(cost, users, unit(a), '' if unit(a) else a.called('cost'))}"
     return f"{given}{money}."
 
 
-def _in_all(x: ArmDifference, users: int, of: str, what: str) -> str:
+def _in_all(x: ArmDifference, users: int, of: str, what: str, less: str = "less") -> str:
     """`about 3,700 more active (2,600 to 4,900)`; less of it with the ends turned."""
     sign, total = -1 if x.absolute.value < 0 else 1, users * x.absolute.value
     low, high = sorted((sign * users * x.absolute.low, sign * users * x.absolute.high))
     rounding = Rounding.of(Total(value=abs(total), low=low, high=high))
-    side = "less" if sign < 0 else "more"
+    side = less if sign < 0 else "more"
     said = " ".join(part for part in (rounding.amount(abs(total), of), side, what) if part)
     return f"about {said} ({rounding.number(low)} to {rounding.number(high)})"
 
