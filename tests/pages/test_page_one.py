@@ -363,3 +363,10 @@ def test_every_figure_is_there_without_scripts() -> None:
         assert "<svg" in place
     ids = re.findall(r'\bid="([^"]+)"', html)
     assert len(ids) == len(set(ids)), "a clip of one figure would cut another"
+
+
+def test_labels_stand_where_names_of_columns_would() -> None:
+    """But for settings, which are those of the file."""
+    page = re.sub(r"<(script|style|code|svg)\b.*?</\1>", " ", whole(2), flags=re.DOTALL)
+    shown = re.sub(r"<[^>]*>", " ", page.partition("Settings and provenance")[0])
+    assert not re.search(r"\b(coupon_cost|inactive|active(?! days| lately))\b", shown)

@@ -172,7 +172,7 @@ def _show(result: Evaluation, campaign: Campaign, margins: Sequence[float] | Non
         if name != "old":
             whole(each)
     whole(tables.checks(result))
-    _rests_on(result, once=bool(campaign.log.once))
+    _rests_on(result, campaign)
     _certificate(result, campaign, margins)
     say(f"Grade: {result.grade}.", result.verdict.words)
     for test in (result.test, result.settling):
@@ -183,11 +183,11 @@ def _show(result: Evaluation, campaign: Campaign, margins: Sequence[float] | Non
     say(f'"Sure" and "certified" hold {result.condition}.')
 
 
-def _rests_on(result: Evaluation, *, once: bool) -> None:
+def _rests_on(result: Evaluation, campaign: Campaign) -> None:
     """Say what the numbers rest on beside the checks."""
     from outlay.pages import evaluation_words, tables
 
-    diagnostics = result.diagnostics
+    diagnostics, once = result.diagnostics, bool(campaign.log.once)
     if diagnostics.path_bias is not None:
         say(f"Bias: {diagnostics.path_bias.words}.")
     if not once:
@@ -195,7 +195,7 @@ def _rests_on(result: Evaluation, *, once: bool) -> None:
     if diagnostics.sensitivity is not None:
         say(f"Unlogged causes: {diagnostics.sensitivity.words}.")
     whole(tables.paths(result, once=once))
-    say(*evaluation_words.unseen(result))
+    say(*evaluation_words.unseen(result, campaign))
 
 
 def _certificate(result: Evaluation, campaign: Campaign, margins: Sequence[float] | None) -> None:

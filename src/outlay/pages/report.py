@@ -104,7 +104,7 @@ def _evaluation_figures(run: RunResults) -> list[tuple[str, str, Spec]]:
     if paths := evaluation.diagnostics.paths:
         made.append(("evidence", "Logged paths that match the policy", charts.matching_paths(paths)))
     if overlap := evaluation.diagnostics.overlap:
-        made.append(("evidence", "Weights of single decisions", charts.mean_ratios(overlap)))
+        made.append(("evidence", "Weights of single decisions", charts.mean_ratios(run, overlap)))
     return made
 
 

@@ -251,7 +251,12 @@ def shares_finding(results: RunResults) -> str:
     if not moves:
         return "Who gets what"
     most = sorted(moves, key=lambda key: -abs(moves[key][1] - moves[key][0]))[:2]
-    parts = (f"{shown(a)} in {s} from {percent(moves[s, a][0])} to {percent(moves[s, a][1])}" for s, a in most)
+    told = results.campaign.told
+    parts = []
+    for segment, action in most:
+        what = f"{told('actions', shown(action))} in {told('segments', segment)}"
+        old, new = map(percent, moves[segment, action])
+        parts.append(f"{what} from {old} to {new}")
     return f"Share of {results.action_label}: {', '.join(parts)}"
 
 

@@ -318,12 +318,12 @@ def paths(evaluation: Evaluation, *, once: bool = False) -> Table:
     return Table("Logged paths that match the policy", columns, tuple(rows))
 
 
-def overlap(evaluation: Evaluation) -> Table:
+def overlap(evaluation: Evaluation, campaign: Campaign) -> Table:
     """Single decisions of the policy against the log, by segment."""
     heads = ("decisions", "matching", "effective decisions", "mean of π/p", "standard error")
     rows = (
         row(
-            line.segment,
+            campaign.told("segments", line.segment),
             number(line.choices),
             exact(line.matched, 3),
             number(line.ess, 0),
