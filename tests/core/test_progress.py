@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import sys
+from types import SimpleNamespace
+from typing import Any
+
 import pytest
 
-from outlay.core.progress import counted, within
+from outlay.core import progress
+from outlay.core.progress import counted, silent, telling, within
 
 
 def test_a_part_of_a_part_lies_within_both() -> None:
@@ -26,3 +31,28 @@ def test_a_counter_reports_the_share_done_and_never_more_than_all(
     for count in steps:
         tell(count)
     assert told == shares
+
+
+class ZMQInteractiveShell:
+    """As IPython calls the shell behind a notebook."""
+
+
+@pytest.mark.parametrize("shell", [ZMQInteractiveShell(), SimpleNamespace()])
+def test_in_a_notebook_a_job_tells_one_line_that_is_updated(monkeypatch: pytest.MonkeyPatch, shell: object) -> None:
+    shown: list[tuple[str, str]] = []
+
+    def display(line: dict[str, str], **_: Any) -> SimpleNamespace:
+        shown.append(("new", line["text/plain"]))
+        return SimpleNamespace(update=lambda line, **_: shown.append(("same", line["text/plain"])))
+
+    ipython = SimpleNamespace(get_ipython=lambda: shell, display=SimpleNamespace(display=display))
+    monkeypatch.setitem(sys.modules, "IPython", ipython)
+    now = iter([0.0, 0.1, 2.0, 2.1, 4.0, 4.1])
+    monkeypatch.setattr(progress, "time", SimpleNamespace(monotonic=lambda: next(now)))
+    report = telling(None)
+    if not isinstance(shell, ZMQInteractiveShell):
+        assert report is silent, "a console has no such line"
+        return
+    for share, text in ((0.0, "begun"), (0.4, "policy 3 of 8"), (0.41, "too soon"), (0.8, "policy 6"), (1.0, "done")):
+        report(share, text)
+    assert shown == [("new", "40%: policy 3 of 8 (2 s)"), ("same", "80%: policy 6 (4 s)"), ("same", "100%: done (4 s)")]

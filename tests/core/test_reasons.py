@@ -66,7 +66,14 @@ READS: dict[ReasonKind, tuple[Mapping[str, Any], str]] = {
     K.LIMIT: ({}, "a limit is not kept"),
     K.DAYS: ({"found": "shocks of 3%"}, "as days differ (shocks of 3%)"),
     K.HELD: (
-        {"budget": "coupon_cost", "value": 2.2134567, "low": 2.134567, "high": 2.29, "limit": 2.2},
+        {
+            "budget": "coupon_cost",
+            "label": "coupon_cost",
+            "value": 2.2134567,
+            "low": 2.134567,
+            "high": 2.29,
+            "limit": 2.2,
+        },
         "coupon_cost is estimated at 2.213 (2.135 to 2.29) where 2.2 is allowed, with no margin kept: the cap "
         "of the ledger holds it",
     ),

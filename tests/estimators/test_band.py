@@ -243,6 +243,7 @@ def test_a_budget_that_is_held_while_serving_is_claimed_by_no_certificate_and_hi
         money = next(e for e in band(of, about).estimates(one, about) if e.target == "cost")
         assert served.reason.figures == {
             "budget": "cost",
+            "label": "cost",
             "value": money.value,
             "low": money.low,
             "high": money.high,

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from outlay.core.campaign import Labels
 from outlay.core.estimate import Estimate
 from outlay.core.reasons import WITHHOLDING, WORDS, Reason, ReasonKind
 from outlay.core.wording import change, size
@@ -22,7 +23,9 @@ from telling import missing
 LINE = BudgetBound(budget="cost", value=0.9, bound=0.95, limit=1.0, floor=False, kept=True)
 OVER = replace(LINE, value=0.99, bound=1.02, kept=False)
 BROKEN = Reason(ReasonKind.LIMIT)
-HELD = Reason(ReasonKind.HELD, {"budget": "cost", "value": 0.99, "low": 0.96, "high": 1.02, "limit": 1.0})
+HELD = Reason(
+    ReasonKind.HELD, {"budget": "cost", "label": "cost", "value": 0.99, "low": 0.96, "high": 1.02, "limit": 1.0}
+)
 AGAINST = WITHHOLDING | {
     ReasonKind.UNASSIGNED,
     ReasonKind.APPROXIMATE,
@@ -252,3 +255,12 @@ def test_a_percentage_that_rounds_to_nothing_keeps_its_digits() -> None:
     """`sure of −0.0% at least` says nothing."""
     assert [change(share) for share in (0.1, -0.18, 0.00024, 0.0)] == ["+10.0%", "−18.0%", "+0.02%", "0%"]
     assert [size(share) for share in (-0.18, -0.0002, 0.0)] == ["18.0%", "0.02%", "0%"]
+
+
+def test_labels_stand_where_columns_would() -> None:
+    labels = Labels.model_validate({"reward": "active days", "budgets": {"cost": "coupon money"}})
+    about = campaign().model_copy(update={"labels": labels})
+    told = verdict(estimates(new_cost=0.8), certificate(), about).words
+    assert not missing(told, "+10.0% active days against", "less coupon money, and coupon money at most")
+    told = verdict(dear(), certificate(gain=0.0, gain_bound=-0.1), about).words
+    assert "(coupon money is 2.5, and may be at most" in told

@@ -104,12 +104,12 @@ def test_what_once_moved_is_told_with_the_days_that_it_is_about() -> None:
     assert course.seen is not None
     first, last = course.seen
     assert (first, last < 14) == (1, True)
-    assert not missing(guardrail(course), "cost", "higher", f"{last} days", "14 days")
-    assert not missing(verdict(found), guardrail(course))
+    assert not missing(guardrail(found, course), "cost", "higher", f"{last} days", "14 days")
+    assert not missing(verdict(found), guardrail(found, course))
     once = replace(course, points=[p for p in course.points if p.day == 1 or p.day > last])
     one = replace(found.comparisons[0], courses=[found.comparisons[0].courses[0], once])
-    assert not missing(guardrail(once), "cost", "higher", "first day", "14 days")
-    assert not missing(verdict(replace(found, comparisons=[one])), guardrail(once))
+    assert not missing(guardrail(found, once), "cost", "higher", "first day", "14 days")
+    assert not missing(verdict(replace(found, comparisons=[one])), guardrail(found, once))
 
 
 @pytest.mark.parametrize(

@@ -207,7 +207,7 @@ def test_a_row_per_user_does_not_say_on_how_many_days_money_was_paid(tmp_path: P
     users = per_user(LOG)
     found = analyze_experiment(written(users, tmp_path), experiment(experiment=meta), day=14)
     assert [x.metric for x in found.comparisons[0].lifts] == ["active", "cost", "cost_per_active"]
-    assert NoteKind.NO_REDEMPTION(metric="redemption") in found.notes
+    assert NoteKind.NO_REDEMPTION(column="redemption") in found.notes
     days = users.append_column("redeemed", users["active"])
     told = analyze_experiment(written(days, tmp_path), experiment(experiment=meta), day=14)
     assert told.comparisons[0].lift("redemption") is not None

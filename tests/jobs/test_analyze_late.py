@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from outlay.core.campaign import Campaign
+from outlay.core.campaign import Campaign, Labels
 from outlay.core.errors import OutlayError
 from outlay.experiments.results import Analysis
 from outlay.experiments.words import NoteKind
@@ -140,3 +140,13 @@ def test_a_row_a_user_needs_the_date(tmp_path: Path) -> None:
 def test_what_is_wrong_is_said(tmp_path: Path, given: dict[str, Any], error: str) -> None:
     with pytest.raises(OutlayError, match=error):
         analyze_experiment(written(LOG, tmp_path), experiment(), campaign=campaign(**given))
+
+
+def test_the_labels_of_the_campaign_are_those_of_the_analysis(tmp_path: Path) -> None:
+    labels = {"reward": "active days", "budgets": {"spent": "coupon money"}, "segments": {"new": "new users"}}
+    about = campaign(None).model_copy(update={"labels": Labels.model_validate(labels)})
+    found = analyze_experiment(written(LOG, tmp_path), experiment(), campaign=about)
+    assert found.called("cost_per_active") == "coupon money per active day"
+    assert (found.called("cost"), found.called("redemption")) == ("coupon money", "redemption")
+    assert found.segment_names == {"new": "new users"}
+    assert "active days are" in found.verdict

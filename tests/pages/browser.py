@@ -26,29 +26,28 @@ def in_a_browser(test: Test) -> Test:
     return marked
 
 
+def _run(page: Path, folder: Path, *options: str) -> str:
+    command = [str(BROWSER), "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"]
+    command += ["--disable-background-networking", "--disable-component-update", "--disable-sync"]
+    command += [f"--user-data-dir={folder}/profile", "--virtual-time-budget=8000", *options, f"file://{page}"]
+    return subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=True).stdout
+
+
 def drawn(html: str, folder: Path, window: str = "1280,2000") -> str:
     """Return the document after its scripts have run; the browser keeps its profile in `folder`."""
     page = folder / "page.html"
     page.write_text(html, encoding="utf-8")
-    return subprocess.run(
-        [
-            str(BROWSER),
-            "--headless",
-            "--no-sandbox",
-            "--disable-gpu",
-            "--disable-quic",
-            "--no-first-run",
-            "--disable-background-networking",
-            "--disable-component-update",
-            "--disable-sync",
-            f"--user-data-dir={folder}/profile",
-            f"--window-size={window}",
-            "--virtual-time-budget=8000",
-            "--dump-dom",
-            f"file://{page}",
-        ],
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE,
-        check=True,
+    return _run(page, folder, f"--window-size={window}", "--dump-dom")
+
+
+def leaves(html: str, folder: Path) -> list[str]:
+    """Print the page; return the text of each leaf. Skips the test where no pdftotext is on the path."""
+    if shutil.which("pdftotext") is None:
+        pytest.skip("no pdftotext on the path")
+    page, paper = folder / "page.html", folder / "page.pdf"
+    page.write_text(html, encoding="utf-8")
+    _run(page, folder, "--no-pdf-header-footer", f"--print-to-pdf={paper}")
+    text = subprocess.run(
+        ["pdftotext", paper, "-"], capture_output=True, text=True, timeout=PATIENCE, check=True
     ).stdout
+    return text.split("\f")[:-1]

@@ -163,10 +163,10 @@ def test_what_is_ahead_by_more_than_two_deviations_is_bold_alone_and_ties_are_bo
         for other in figures.keys() - {"reward@7"}:
             del figures[other]
     content = under(content, "immediate")
-    assert [text.rstrip("0") for text in _Page(render(content)).marked["best"]] == ["4.79", "4.8"]
+    assert [text.split()[0].rstrip("0") for text in _Page(render(content)).marked["best"]] == ["4.79", "4.8"]
     assert ties(content, "immediate").endswith(" over seeds: EDRR, lp")
     put(content, "EDRR, lp", "immediate", "reward@7", value=4.77)  # 0.03 > 2 · √2 · 0.01
-    assert [text.rstrip("0") for text in _Page(render(content)).marked["best"]] == ["4.8"]
+    assert [text.split()[0].rstrip("0") for text in _Page(render(content)).marked["best"]] == ["4.8"]
     assert ties(content, "immediate").startswith("BCQ, lp leads")
 
 
@@ -437,3 +437,11 @@ def test_a_real_browser_draws_every_figure(tmp_path: Path) -> None:
     assert [name for name, place in places.items() if "<svg" not in place or "role-mark" not in place] == []
     assert "could not be drawn" not in _Page(dom).text
     assert "BCQ, aim-greedy" in places["total-rewards"]
+
+
+@pytest.mark.parametrize("truth", [False, True])
+def test_labels_of_budgets_stand_where_their_names_would(truth: bool) -> None:
+    html = render(replace(found(2, truth=truth), names={"coupon_cost": "coupon money", "reach": "users reached"}))
+    shown = re.sub(r"<script>.*?</script>|<style>.*?</style>", "", html, flags=re.DOTALL)
+    assert "coupon_cost" not in shown
+    assert not missing(shown, "coupon money on day one", "users reached at least 0.52 per decision")

@@ -193,7 +193,7 @@ def test_the_heading_names_what_was_not_passed(oks: tuple[bool | None, ...], sai
 
 
 def test_what_the_log_never_gave_is_named_by_segment() -> None:
-    (said,) = evaluation_words.unseen(example().evaluated)
+    (said,) = evaluation_words.unseen(example().evaluated, example().campaign)
     assert not missing(said, "segment active", "0.31%", "5.5, 6")
 
 

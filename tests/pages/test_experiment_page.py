@@ -17,7 +17,7 @@ from experiment_examples import REASON, compared, course, decision, effect, exam
 from outlay.experiments import words
 from outlay.experiments.lift import ArmDifference, IntervalEstimate, Lift, Withheld
 from outlay.experiments.results import Analysis, ArmComparison, Change, Outcome
-from outlay.experiments.words import NoteKind
+from outlay.experiments.words import ExperimentNote, NoteKind
 from outlay.pages import experiment, experiment_words
 from outlay.pages.experiment import render
 from telling import missing
@@ -235,7 +235,7 @@ def test_an_effect_that_fades_is_told_beside_the_verdict() -> None:
 def test_users_with_a_row_are_a_second_view() -> None:
     arm = compared()
     got = page(replace(arm, exposed=arm.lifts))
-    assert "active under “new” is +3.1%" in got.text
+    assert "active under “new”: +3.1%" in got.text
     assert "never decides" in got.text
     assert len([row for row in got.rows["metrics"] if row[0].startswith("active")]) == 2
     assert "with at least one row" not in page().text
@@ -279,14 +279,14 @@ def test_a_guardrail_that_moved_and_came_back_is_not_said_to_be_moved() -> None:
     back = replace(level, points=[dear[p.day] if p.day in (2, 3) else p for p in level.points])
     assert (back.moved, back.seen, back.now) == (1, (2, 3), 0)
     arm = replace(compared(), courses=[compared().courses[0], back])
-    said = words.guardrail(back)
+    said = words.guardrail(example(), back)
     assert not missing(said, "cost", "higher", "3 days", "14 days")
     assert sentence(example(arm)).endswith(f"; {said}.")
     assert experiment_words.guardrails(example(arm), arm) == said
     once = replace(level, points=[dear[1], *level.points[1:]])
     arm = replace(arm, courses=[arm.courses[0], once])
-    assert not missing(words.guardrail(once), "cost", "higher", "first day", "14 days")
-    assert words.guardrail(once) in sentence(example(arm))
+    assert not missing(words.guardrail(example(), once), "cost", "higher", "first day", "14 days")
+    assert words.guardrail(example(), once) in sentence(example(arm))
     cost, redemption = experiment_words.guardrails(example(), compared()).split("; ")
     assert not missing(cost, "cost is 2.5% lower", "day 6")
     assert not missing(redemption, "no change", "redemption")
@@ -334,7 +334,7 @@ def test_a_metric_that_cannot_be_compared_leaves_no_course_but_the_reason() -> N
 def test_an_arm_without_a_verdict_is_shown_and_not_judged() -> None:
     content = example(compared(), compared("none", None, -0.08))
     got = _Page(render(content))
-    assert "active under “none” is −8.0%" in got.text
+    assert "active under “none”: −8.0%" in got.text
     assert "this arm gets no verdict" in got.text
     assert [what for what, *_ in experiment_words.cards(content)] == [
         "active",
@@ -500,3 +500,18 @@ def test_a_real_browser_draws_every_figure(tmp_path: Path) -> None:
 def _values(spec: dict[str, Any]) -> list[dict[str, Any]]:
     """Every row of data in a specification."""
     return [row for rows in spec["datasets"].values() for row in rows]
+
+
+@pytest.mark.parametrize("blocked", [[], [NoteKind.NOT_COMPARED(metric="active", reason="it is constant")]])
+def test_labels_stand_where_columns_would(blocked: list[ExperimentNote]) -> None:
+    names = {"active": "visits", "cost": "coupon money", "redemption": "use"}
+    a = replace(example(replace(compared(), blocked=blocked)), names=names, segment_names={"lapsed": "away"})
+    got = _Page(render(a))
+    text = f"{got.text.partition('How the test was planned')[0]} {json.dumps(got.figures)} {words.verdict(a)}"
+    assert not re.search(r"\b(active|cost|redemption|lapsed)\b", text)
+    assert not missing(text, "visits", "coupon money", "away")
+
+
+def test_a_label_in_the_plural_has_its_verb() -> None:
+    a = replace(example(), names={"active": "active days"})
+    assert "active days are 3.1% higher than under “old”; cost is" in words.verdict(a)

@@ -570,7 +570,7 @@ def test_no_sentence_names_an_option_of_the_command_line_or_a_raw_column() -> No
     for got in (totals_page(), page(2)):
         text = re.sub(r"outlay (frontier|evaluate) run\S*( --\w+ \S+)*", "", got.text)
         assert "--" not in text
-    before_evidence = totals_page().text.split("Evidence")[0]
+    before_evidence = totals_page().text.split("Appendix")[0]
     assert "coupon_cost" not in before_evidence
     assert "λ" not in before_evidence
 
@@ -589,3 +589,13 @@ def test_the_address_of_the_page_keeps_the_slider(tmp_path: Path) -> None:
     shown = re.search(r'data-text="limit"[^>]*>([^<]*)<', moved)
     assert shown is not None
     assert shown[1].startswith(f"{budget:.3f}")
+
+
+def test_a_data_frame_of_the_curve_has_a_column_of_numbers_for_each_budget() -> None:
+    curve = found(2)
+    frame = curve.to_pandas("curve")
+    for place, name in enumerate(("coupon_cost", "reach")):
+        assert frame[f"spend_{name}"].tolist() == [point.spend[place] for point in curve.curve]
+    assert frame[["spend_low_reach", "spend_high_coupon_cost"]].to_numpy().dtype == float
+    assert frame["bounds_reach"].isna().all(), "before the look"
+    assert "multiplier_reach" in curve.to_pandas("policies")

@@ -16,7 +16,7 @@ import frontier_examples
 import index_examples
 import log_examples
 import pytest
-from browser import drawn, in_a_browser
+from browser import drawn, in_a_browser, leaves
 from test_page_one import whole
 
 from outlay.pages import comparison, experiment, index, log_health
@@ -81,6 +81,25 @@ def test_axe_has_nothing_serious_to_say(tmp_path: Path, page: str, width: int, d
     script = f"{axe()};{AFTER.format(f'axe.run().then(r => {told});')}"
     shown = html.replace(DARK, "@media screen") if dark else html
     assert json.loads(inside(shown, tmp_path, width, script)) == []
+
+
+@in_a_browser
+@pytest.mark.parametrize(("page", "last"), [("report", 1), ("frontier", 2), ("frontier before the look", 1)])
+def test_on_paper_the_decision_comes_first_and_its_evidence_behind_it(tmp_path: Path, page: str, last: int) -> None:
+    """`last`: the leaf that the decision ends on; the appendix begins the next."""
+    begins = [leaf.lstrip().startswith("Appendix") for leaf in leaves(PAGES[page](), tmp_path)]
+    assert begins.index(True) <= last
+
+
+@in_a_browser
+@pytest.mark.parametrize("page", PAGES)
+def test_on_paper_no_heading_is_torn_from_what_it_heads(tmp_path: Path, page: str) -> None:
+    html = PAGES[page]()
+    found = re.findall(r'<(h[123]|p class="finding"|figcaption|tr class="group")[^>]*>(.*?)</(?:h|p|figc|tr)', html)
+    headings = [" ".join(text_of_html.unescape(re.sub(r"<[^>]*>", "", text)).split()) for _, text in found]
+    assert len(headings) > 3
+    ends = [leaf.strip().split("\n")[-1] for leaf in leaves(html, tmp_path)]
+    assert not [end for end in ends if " " in end and any(end in heading for heading in headings)]
 
 
 @in_a_browser

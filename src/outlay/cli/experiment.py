@@ -104,7 +104,7 @@ LogCampaign = Annotated[
     Path | None,
     typer.Option(
         metavar="FILE",
-        help="The log's campaign.toml: its [log.delays] say which days are ripe. Default: that of an exported log.",
+        help="The log's campaign.toml: its [log.delays] and [labels]. Default: that of an exported log.",
     ),
 ]
 PageFile = Annotated[
@@ -474,7 +474,7 @@ def _show(a: Analysis) -> None:
             show(tables.decisions(a, arm))
         if arm.change is not None:
             show(tables.by_week(a, arm))
-        show(tables.followed(arm))
+        show(tables.followed(a, arm))
         if arm.segments:
             show(tables.by_segment(a, arm))
     if a.promised:

@@ -173,7 +173,7 @@ def _show(result: Evaluation, campaign: Campaign, margins: Sequence[float] | Non
         if name != "old":
             whole(each)
     whole(tables.checks(result))
-    _rests_on(result, once=bool(campaign.log.once))
+    _rests_on(result, campaign)
     _certificate(result, campaign, margins)
     say(f"Grade: {result.grade}.", result.verdict.words)
     for test in (result.test, result.settling):
@@ -184,11 +184,11 @@ def _show(result: Evaluation, campaign: Campaign, margins: Sequence[float] | Non
     say(f'"Sure" and "certified" hold {result.condition}.')
 
 
-def _rests_on(result: Evaluation, *, once: bool) -> None:
+def _rests_on(result: Evaluation, campaign: Campaign) -> None:
     """Say what the numbers rest on beside the checks."""
     from outlay.pages import evaluation_words, tables
 
-    diagnostics = result.diagnostics
+    diagnostics, once = result.diagnostics, bool(campaign.log.once)
     if diagnostics.path_bias is not None:
         say(f"Bias: {diagnostics.path_bias.words}.")
     if not once:
@@ -196,7 +196,7 @@ def _rests_on(result: Evaluation, *, once: bool) -> None:
     if diagnostics.sensitivity is not None:
         say(f"Unlogged causes: {diagnostics.sensitivity.words}.")
     whole(tables.paths(result, once=once))
-    say(*evaluation_words.unseen(result))
+    say(*evaluation_words.unseen(result, campaign))
 
 
 def _certificate(result: Evaluation, campaign: Campaign, margins: Sequence[float] | None) -> None:
@@ -454,9 +454,6 @@ def _show_comparison(comparison: Comparison, *, verbose: bool) -> None:
     from outlay.pages import comparison_table as tables
 
     for control in CONTROLS:
-        made = tables.table(comparison, control)
-        heads = ["method", *(f"{head}, {small}" for head, small in made.heads), "stored parameters", "training"]
-        lines = [line.texts(len(made.heads)) for line in made.lines]
-        table(tables.title(comparison, control), heads, lines, screen=not verbose)
+        show(tables.table(comparison, control), screen=not verbose)
         found = (tables.lead(comparison, control), tables.ties(comparison, control))
         say(*(f"{sentence}." for sentence in found if sentence))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 from textwrap import shorten
@@ -32,9 +32,10 @@ from outlay.cli.console import (
     warn,
 )
 from outlay.core.actions import shown
+from outlay.core.campaign import Campaign
 from outlay.core.errors import OutlayError, listed, nearest
 from outlay.core.files import can_resume, partial_of
-from outlay.core.wording import Interval, counted, decimals, exact, in_units, number, percent, signed
+from outlay.core.wording import Interval, counted, decimals, exact, in_units, number, signed
 from outlay.training import METHODS, ORACLES
 
 if TYPE_CHECKING:
@@ -54,6 +55,7 @@ else:
 
 COLUMN, WHY, SHOWN = 24, 90, 8  # letters of a name and of a reason, and names in a line, on one screen
 ACTIONS, EFFECTS, FINDINGS, DRAFTED = 6, 5, 4, 2  # on one screen, worst first
+BRIEF = 3  # columns of the actions there
 PLAINLY = {
     "feature": "features (known before)",
     "outcome": "follow from the action, so no features",
@@ -277,7 +279,7 @@ def check(
     if as_json:
         print_json({**found.to_dict(), "page": None if report is None else str(report)})
     elif not quiet:
-        _show_check(found, verbose=verbose)
+        _show_check(found, Campaign.load(campaign), verbose=verbose)
         if report is not None:
             say(f"{report} written: the log on one page, with charts; it works offline.")
     if quiet:  # errors still show
@@ -354,8 +356,11 @@ def _relative(share: float) -> str:
     return "over 100%" if share > 1 else f"{100 * share:.2g}%"
 
 
-def _show_check(found: CheckReport, *, verbose: bool) -> None:
+def _show_check(found: CheckReport, campaign: Campaign, *, verbose: bool) -> None:
     """Findings first, then what was given, then what it did."""
+    from outlay.pages import log_health
+    from outlay.pages.tables import Table
+
     tell_as(partial(in_units, unit=found.unit))
     facts = {"rows": found.rows, "users": found.users, "days": found.days, "first": str(found.first)}
     facts |= {"last": str(found.last), "duplicates": found.duplicates}
@@ -363,23 +368,12 @@ def _show_check(found: CheckReport, *, verbose: bool) -> None:
         seen = {} if found.days == 1 else {"from": str(found.first), "to": str(found.last)}
         facts = {"users, one row each": found.users, **seen}
     table(f"{found.campaign}: {found.source}", tuple(facts), [tuple(facts.values())], screen=not verbose)
-    overlap = {entry.action: entry for entry in found.overlap}
-    rows: list[tuple[Any, ...]] = []
-    for action in found.actions:
-        entry = overlap.get(action.called)
-        least: tuple[str | None, ...] = (None,) * 4
-        if entry is not None:
-            shares = (entry.share, entry.least_share, entry.least_propensity)
-            share, least_share, propensity = (percent(share, 2) for share in shares)
-            least = (share, least_share, entry.least_segment, propensity)
-        rows.append((shown(action.called), action.count, action.choices, *least))
-    columns = ("action", "rows", "choices", "share of choices", "least share", "in segment", "least propensity")
+    made = log_health.given(found, campaign)
     if verbose:
-        table("What was given", columns, rows)
+        show(made, screen=False)
     else:
-        choices = max(sum(action.choices for action in found.actions), 1)
-        brief = [(shown(a.called), a.count, percent(a.choices / choices, 1)) for a in found.actions[:ACTIONS]]
-        table("What was given", ("action", "rows", "share of choices"), brief, screen=True)
+        brief = (replace(row, cells=row.cells[:BRIEF]) for row in made.rows[:ACTIONS])
+        show(Table(made.title, made.columns[:BRIEF], tuple(brief)))
         if len(found.actions) > ACTIONS:
             say(f"  and {len(found.actions) - ACTIONS} more actions: add -v.")
     if found.randomisation:
@@ -530,8 +524,11 @@ def _show_run(run: Run, *, verbose: bool) -> None:
     from outlay.pages.tables import limit
 
     worth, *spent = map(number, _fitted_mean(run))
-    reward = f"{run.campaign.reward_label} {worth}"
-    costs = [f"{b.name} {cost} ({limit(b)})" for b, cost in zip(run.campaign.limits, spent, strict=True)]
+    reward = f"{run.campaign.told('reward')} {worth}"
+    costs = [
+        f"{run.campaign.told('budgets', b.name)} {cost} ({limit(b)})"
+        for b, cost in zip(run.campaign.limits, spent, strict=True)
+    ]
     policies, notes = len(run.members), len(run.manifest["notes"])
     per = "user" if run.campaign.log.once else "decision"
     say(

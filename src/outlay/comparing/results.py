@@ -127,6 +127,7 @@ class Comparison(Shown):
         rows: old policy, constants, then methods under each control.
         stored: {method: its parameters in store over training}, and `original method`; of a frontier what its bundle
             stores, at both ends of the training. The last mean is the one that the rows have.
+        names: {budget: what sentences call it}.
     """
 
     campaign: str
@@ -142,6 +143,11 @@ class Comparison(Shown):
     users: int
     rows: tuple[MethodRow, ...]
     stored: dict[str, tuple[StoredCount, ...]]
+    names: Mapping[str, str] = field(default_factory=dict)
+
+    def called(self, budget: str) -> str:
+        """What sentences call a budget."""
+        return self.names.get(budget, budget)
 
     def headline(self) -> str:
         """Who is compared, and how."""

@@ -133,7 +133,7 @@ WORDS = {
     ReasonKind.FEW_USERS: "it rests on {count} {units}, and {needed} are needed",
     ReasonKind.LIMIT: "a limit is not kept",
     ReasonKind.DAYS: "as days differ ({found})",
-    ReasonKind.HELD: "{budget} is estimated at {value:.4g} ({low:.4g} to {high:.4g}) where {limit:.12g} is allowed, "
+    ReasonKind.HELD: "{label} is estimated at {value:.4g} ({low:.4g} to {high:.4g}) where {limit:.12g} is allowed, "
     "with no margin kept: the cap of the ledger holds it",
     ReasonKind.REPRODUCED: "the estimator reproduces the old policy's observed totals",
     ReasonKind.NO_TOTAL: "not compared: no user has as many days in the log as an estimated total counts",

@@ -45,6 +45,10 @@ class Shown(ABC):
         """Its tables by name; their rows are dataclasses."""
         return {}
 
+    def _columns(self, row: Any) -> dict[str, Any]:
+        """The columns of a row of its tables: by default its fields."""
+        return asdict(row)
+
     def __repr__(self) -> str:
         listed = ", ".join(f"{name} ({len(rows)})" for name, rows in self.tables().items())
         return f"{type(self).__name__}: {self.headline()}{f' Tables: {listed}.' if listed else ''}"
@@ -82,7 +86,7 @@ class Shown(ABC):
         if name not in tables:
             found = f"has no table {name!r}." if tables else "has no tables."
             raise OutlayError(found, where=type(self).__name__, way_out=nearest(name, tables, "Tables"))
-        rows = [{key: _value(value) for key, value in asdict(row).items()} for row in tables[name]]
+        rows = [{key: _value(value) for key, value in self._columns(row).items()} for row in tables[name]]
         return pa.Table.from_pylist(rows) if rows else pa.table({})
 
     def to_pandas(self, table: str | None = None) -> Any:

@@ -160,6 +160,11 @@ def readable(name: str) -> str:
     return apart.replace("_", " ").strip() or name
 
 
+def singular(label: str) -> str:
+    """One of what a label says in the plural: `active days` → `active day`; any other label as it is."""
+    return label[:-1] if label.endswith("s") and not label.endswith("ss") else label
+
+
 def counted(count: int, what: str) -> str:
     """`2 warnings`, `1 warning`."""
     return f"{number(count)} {what}{'s' * (count != 1)}"

@@ -156,7 +156,9 @@ class Band:
         if spent.low > budget.limit and spent.value > (1 + MOST_OVER) * budget.limit:
             return None
         figures = {"value": spent.value, "low": spent.low, "high": spent.high, "limit": float(budget.limit)}
-        return Reason(ReasonKind.HELD, {"budget": budget.name, **figures})
+        return Reason(
+            ReasonKind.HELD, {"budget": budget.name, "label": campaign.told("budgets", budget.name), **figures}
+        )
 
     def _bounded(self, weights: Array, campaign: Campaign, held: Reason | None = None) -> Bounds:
         """Return the bounds of a mixture, with all that is allowed for."""

@@ -71,6 +71,7 @@ class BudgetBound:
         kept: whether the bound keeps the limit.
         events: where the value has no bound as too few events make it: events of one size that would say as much.
         unbelieved: rows of the log that cost more than the campaign file states as the largest cost.
+        label: what sentences call it; empty: by its name.
     """
 
     budget: str
@@ -81,6 +82,7 @@ class BudgetBound:
     kept: bool
     events: int | None = None
     unbelieved: int = 0
+    label: str = ""
 
     def keeps(self, cost: float) -> bool:
         """Whether a cost keeps the limit."""
@@ -89,13 +91,14 @@ class BudgetBound:
     @property
     def words(self) -> str:
         """`coupon_cost by 0.013 (upper bound 2.013 against 2)`."""
+        name = self.label or self.budget
         if self.events is not None:
             doubt = f"; {UNBELIEVED.format(rows=self.unbelieved)}" if self.unbelieved else ""
-            return f"{self.budget} rests on too few events ({_events(self.events)}): {STATE}{doubt}"
+            return f"{name} rests on too few events ({_events(self.events)}): {STATE}{doubt}"
         if self.bound is None:
-            return f"{self.budget} could not be measured"
+            return f"{name} could not be measured"
         side, by = "lower" if self.floor else "upper", abs(self.bound - self.limit)
-        return f"{self.budget} by {four(by)} ({side} bound {four(self.bound)} against {plain(self.limit)})"
+        return f"{name} by {four(by)} ({side} bound {four(self.bound)} against {plain(self.limit)})"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -249,6 +252,7 @@ class Bounds(NamedTuple):
                 kept=bool(kept[j]),
                 events=int(few[j]) if np.isfinite(few[j]) and np.isfinite(shown[j]) else None,
                 unbelieved=int(more[j]),
+                label=campaign.told("budgets", budget.name),
             )
             for j, budget in enumerate(campaign.budgets)
         )

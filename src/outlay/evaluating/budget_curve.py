@@ -6,7 +6,7 @@ Costs and limits are as in the campaign file: a floor is not negated. Tuples `[m
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 from outlay.core.campaign import BudgetLimit
@@ -16,6 +16,8 @@ from outlay.estimators.windowed import Window
 from outlay.evaluating.holding import Holding
 from outlay.evaluating.totals import BudgetTotals, CurveTotals
 from outlay.evaluating.verdict import Verdict
+
+PER_BUDGET = ("multiplier", "spend", "spend_low", "spend_high", "bounds")  # fields of points, `[m]`
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -222,6 +224,17 @@ class BudgetCurve(Shown):
         """The curve, the budgets that were asked for, those that reach goals, and the policies behind it."""
         tables = {"curve": self.curve, "requested": self.requested, "goals": self.goals, "policies": self.policies}
         return {name: rows for name, rows in tables.items() if rows or name != "goals"}
+
+    def _columns(self, row: Any) -> dict[str, Any]:
+        """The fields of a row; one that has a number for each budget is a column for each: `spend_coupon_cost`."""
+        told: dict[str, Any] = {}
+        for name, value in asdict(row).items():
+            if name in PER_BUDGET:
+                numbers = [None] * len(self.budgets) if value is None else value
+                told |= {f"{name}_{b.name}": number for b, number in zip(self.budgets, numbers, strict=True)}
+            else:
+                told[name] = value
+        return told
 
     @property
     def place(self) -> int:

@@ -99,7 +99,7 @@ def _missed(whole: Fitted, campaign: Campaign) -> str:
     excess = (x[1:] - limits) / decisions(whole, campaign)
     least = FEASIBLE * np.where(limits == 0, 1.0, np.abs(limits))
     over = zip(campaign.budgets, excess, least, strict=True)
-    return ", ".join(f"{b.name} by {by:.3g}" for b, by, rounding in over if by > rounding)
+    return ", ".join(f"{campaign.told('budgets', b.name)} by {by:.3g}" for b, by, rounding in over if by > rounding)
 
 
 def constants_of(at: Measure, campaign: Campaign) -> tuple[Constants, Fitted] | None:

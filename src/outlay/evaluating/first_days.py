@@ -21,8 +21,7 @@ class FirstDays:
     """The days of a policy beside those of the old one, by the fitted evaluation.
 
     Attributes:
-        money: name of the money budget.
-        reward: the reward's label.
+        money, reward: what sentences call the money budget and the reward.
         spend: on day one, per user.
         above_old: the same over what the old policy spends on day one, less 1; None where that is nothing.
         above_average: over what the limit allows on an average day, less 1; None where that cannot be said, as users
@@ -66,8 +65,8 @@ class FirstDays:
         ends = 1 + max((day for day, gain in enumerate(gains, start=1) if gain > 0), default=0)
         spend, before = spends[0]
         return cls(
-            money=money.name,
-            reward=campaign.reward_label,
+            money=campaign.told("budgets", money.name),
+            reward=campaign.told("reward"),
             spend=spend,
             above_old=spend / before - 1 if before > 0 else None,
             above_average=spend / average - 1 if known else None,

@@ -200,7 +200,7 @@ def plan_test(
         power=POWER,
         alpha=1 - CONFIDENCE,
         enough=enough,
-        words=_planned_words(part, lift, days, per_arm, totals, units, campaign.reward_label),
+        words=_planned_words(part, lift, days, per_arm, totals, units, campaign.told("reward")),
         command=_command(data, campaign, days, arms, lift=lift, users=None if enough else 2 * per_arm),
         placeholders=_in_words(stands),
     )
@@ -248,7 +248,7 @@ def plan_settling(data: Transitions, campaign: Campaign, bundle: Path | None = N
         placeholders=_in_words(START),
     )
     policy = " or the policy" if bundle is not None else ""
-    return replace(found, words=_settling_words(found, campaign.reward_label, policy, every=len(places) == count))
+    return replace(found, words=_settling_words(found, campaign.told("reward"), policy, every=len(places) == count))
 
 
 def _length(data: Transitions) -> int:

@@ -75,7 +75,7 @@ def randomising_cost(
         reward=cost,
         relative=relative,
         spend=spend,
-        words=_words(relative, spend, campaign.reward_label, money, doubted=doubted),
+        words=_words(relative, spend, campaign.told("reward"), campaign.told("budgets", money), doubted=doubted),
     )
 
 

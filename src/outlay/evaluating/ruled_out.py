@@ -11,7 +11,6 @@ from dataclasses import dataclass
 
 from outlay.core.campaign import Campaign
 from outlay.core.estimate import Estimate
-from outlay.core.wording import four
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,11 +26,6 @@ class BrokenLimit:
     budget: str
     value: float
     limit: str
-
-    @property
-    def words(self) -> str:
-        """`coupon_cost is 2.557, and may be at most 1 per decision`."""
-        return f"{self.budget} is {four(self.value)}, and may be {self.limit}"
 
 
 def ruled_out(estimates: Sequence[Estimate], campaign: Campaign) -> tuple[BrokenLimit, ...]:

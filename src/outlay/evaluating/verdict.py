@@ -36,7 +36,7 @@ from outlay.core.actions import Given
 from outlay.core.campaign import Campaign
 from outlay.core.estimate import Estimate
 from outlay.core.reasons import ReasonKind
-from outlay.core.wording import change, exact, percent, size
+from outlay.core.wording import change, exact, four, percent, size
 from outlay.estimators.certificate import Certificate
 from outlay.estimators.units import objective
 from outlay.evaluating.constants import AgainstConstants
@@ -304,7 +304,14 @@ class _Words:
 
     @property
     def _limits(self) -> str:
-        return " and ".join(f"{b.name} {b.words}" for b in self.campaign.budgets)
+        return self._without(None)
+
+    def _without(self, held: str | None) -> str:
+        """The limits, but for the one that is held."""
+        return " and ".join(f"{self._called(b.name)} {b.words}" for b in self.campaign.budgets if b.name != held)
+
+    def _called(self, budget: str) -> str:
+        return self.campaign.told("budgets", budget)
 
     @property
     def _kept(self) -> str:
@@ -312,7 +319,7 @@ class _Words:
         held, reason = self.certificate.held, self.certificate.reason
         if held is None or reason is None:
             return f"{self._limits} is certified"
-        others = " and ".join(f"{b.name} {b.words}" for b in self.campaign.budgets if b.name != held)
+        others = self._without(held)
         return f"{reason.words}{f', and {others} is certified' if others else ''}"
 
     @property
@@ -373,7 +380,10 @@ class _Words:
         return f"{shown}. {advice}; {self._kept}."
 
     def _today(self) -> str:
-        return f"Your budget rules out today's policy ({', '.join(each.words for each in self.found.broken)})"
+        broken = (
+            f"{self._called(each.budget)} is {four(each.value)}, and may be {each.limit}" for each in self.found.broken
+        )
+        return f"Your budget rules out today's policy ({', '.join(broken)})"
 
     def _ruled_out(self) -> str:
         """What the policy is among those that keep the limits, and what is lost against one that does not."""
@@ -406,7 +416,7 @@ class _Words:
     def _gain(self) -> str:
         """`+3.2% active over the first 7 days`."""
         assert self.found.old is not None
-        said, window = f"{change(self.found.old.gain)} {self.campaign.reward_label}", self.certificate.window
+        said, window = f"{change(self.found.old.gain)} {self.campaign.told('reward')}", self.certificate.window
         if window is None or self.campaign.log.once:
             return said
         return f"{said} on the first day" if window == 1 else f"{said} over the first {window} days"
@@ -425,7 +435,7 @@ class _Words:
 
     def _spend(self, against: PolicyChange | None) -> str:
         """` at 14% less coupon_cost`, against another's."""
-        name = self.campaign.budgets[self.campaign.money].name
+        name = self._called(self.campaign.budgets[self.campaign.money].name)
         if against is None or against.spend is None:
             return ""
         if abs(against.spend) < SAME_SPEND:

@@ -63,6 +63,7 @@ def analyze(
     *,
     money: str | None,
     late: LateOutcomes | None = None,
+    names: Mapping[str, str] | None = None,
 ) -> Analysis:
     """Analyze a test after `day` days.
 
@@ -73,6 +74,7 @@ def analyze(
         day: 1 … the planned days.
         money: the column that is money, if the log has one.
         late: which days are ripe, if outcomes can come later; `sums` are those of ripe days.
+        names: {metric: what sentences call it}.
     """
     ratios = sample_ratios(sums, experiment, day)
     analysis = Analysis(
@@ -86,6 +88,7 @@ def analyze(
             _compare(_Look(sums, experiment, metrics, day, place), ratios) for place in range(1, len(experiment.arms))
         ],
         late=late,
+        names=names or {},
     )
     return replace(analysis, verdict=verdict(analysis))
 

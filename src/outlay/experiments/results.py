@@ -8,7 +8,7 @@ from __future__ import annotations
 import datetime
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
 from outlay.core.errors import OutlayError
@@ -439,6 +439,8 @@ class Analysis(Shown):
         promised: what estimates said of arms, beside what happened.
         notes: what else a reader should know.
         late: which days are ripe, if outcomes can come later; None if the campaign declares no delay.
+        names: {metric: what sentences call it}, where the campaign file says so.
+        segment_names: the same of segments.
     """
 
     experiment: Experiment
@@ -452,6 +454,12 @@ class Analysis(Shown):
     promised: tuple[Promise, ...] = ()
     notes: tuple[ExperimentNote, ...] = ()
     late: LateOutcomes | None = None
+    names: Mapping[str, str] = field(default_factory=dict)
+    segment_names: Mapping[str, str] = field(default_factory=dict)
+
+    def called(self, metric: str) -> str:
+        """What sentences call a metric."""
+        return self.names.get(metric, metric)
 
     def headline(self) -> str:
         """The verdict."""

@@ -16,7 +16,7 @@ from enum import Enum
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from outlay.core.wording import days, decimals, exact, number, signed
+from outlay.core.wording import days, decimals, exact, number, signed, singular
 
 if TYPE_CHECKING:
     from outlay.experiments.lift import ArmDifference
@@ -28,7 +28,7 @@ MOST = 10.0  # a relative change beyond 1,000% is not shown in digits
 BEYOND = f"more than +{number(100 * MOST)}%"  # nothing falls by more than 100%
 MOST_RUNS = 5  # of days that are named
 LIST = "--assigned arms.parquet, as outlay experiment assign writes it for the last day"
-CROSSED = "{metric} was {size} on day {day}, when it crossed the bound,"
+CROSSED = "{metric} crossed the bound on day {day} ({size})"
 
 
 class NoteKind(Enum):
@@ -56,9 +56,9 @@ class NoteKind(Enum):
         f"missing, and how many they are depends on the arm. Say who was assigned: {LIST}"
     )
     NOT_COMPARED = "{metric} cannot be compared: {reason}"
-    OPPOSITE = f"{CROSSED} and {{later_size}} on day {{later}}, when it crossed the opposite bound"
-    TURNED = f"{CROSSED} and is {{later_size}} after day {{later}}: the effect did not last"
-    FADED = f"{CROSSED} but the effect did not last: {{by_week}}"
+    OPPOSITE = f"{CROSSED}, and the opposite bound on day {{later}} ({{later_size}})"
+    TURNED = f"{CROSSED}, but after day {{later}} the effect is the opposite: {{later_size}}"
+    FADED = f"{CROSSED}, but the effect did not last: {{by_week}}"
 
     # What to know about a test's log.
     UNRECORDED = (
@@ -106,8 +106,8 @@ class NoteKind(Enum):
         "Each row is a whole user, so there is no course by day, and of earlier decisions only the days are known."
     )
     NO_REDEMPTION = (
-        "{metric} is not shown: a row per user does not say on how many days money was paid. Give the days: --column "
-        "{metric}=NAME."
+        "{column} is not shown: a row per user does not say on how many days money was paid. Give the days: --column "
+        "{column}=NAME."
     )
     OVERSPENT = "The arm “{arm}” spent {spent:,.10g}, more than its budget of {budget:,.10g}; nothing stopped it there."
     BY_CLUSTER = (
@@ -240,7 +240,7 @@ def verdict(analysis: Analysis) -> str:
     parts = []
     for arm in tested:
         parts.append(headline(analysis, arm))
-        parts += [f"Because {reason.words}." for reason in arm.blocked]
+        parts += [f"Because {told(analysis, reason)}." for reason in arm.blocked]
         parts += [certainty(analysis, arm), lasting(arm)]
     parts.append(between_winners(analysis))
     return f"After day {analysis.day} of {analysis.experiment.meta.days}{shared}: {' '.join(filter(None, parts))}"
@@ -251,23 +251,24 @@ def headline(analysis: Analysis, arm: ArmComparison) -> str:
     meta, new, old, reported = analysis.experiment.meta, quoted(arm.arm), quoted(analysis.control), arm.reported
     outcomes = [each.outcome for each in analysis.contestants]
     keep = all(outcome in ("worse", "undecided") for outcome in outcomes)
+    subject, others = with_verb(analysis, meta.metric), _guardrails(analysis, arm)
     if arm.outcome == "better" and reported is not None:
         head = f"Take {new}" if outcomes.count("better") == 1 else f"{new} beats {old}"
-        return f"{head}: {meta.metric} is {change(reported, reported.side)} than under {old}{_guardrails(arm)}."
+        return f"{head}: {subject} {change(reported, reported.side)} than under {old}{others}."
     if arm.outcome == "worse" and reported is not None:
         head = f"Keep {old}" if keep else f"Do not take {new}"
-        return f"{head}: under {new}, {meta.metric} is {change(reported, reported.side)}{_guardrails(arm)}."
+        return f"{head}: under {new}, {subject} {change(reported, reported.side)}{others}."
     if arm.outcome == "undecided":
         cheaper = any(course.metric == "cost" and course.now < 0 for course in arm.guardrails)
         head = f"Keep {old}{', unless its cost decides' if cheaper else ''}: n" if keep else "N"
-        return f"{head}o difference in {meta.metric} was found under {new}{_guardrails(arm)}."
+        return f"{head}o difference in {analysis.called(meta.metric)} was found under {new}{others}."
     if arm.outcome == "blocked":
         return f"No verdict on {new}{', and none of its numbers should be used' if analysis.doubted(arm.arm) else ''}."
     if arm.outcome == "harm" and arm.course is not None:
         now = change(arm.course.points[-1].on_all_days, arm.course.now)
-        return f"Stop {new}: {meta.metric} is {now} than under {old}{_guardrails(arm)}."
+        return f"Stop {new}: {subject} {now} than under {old}{others}."
     due = next(day for day in meta.decisions if day > analysis.day)
-    harm = " and ".join(guardrail(course) for course in arm.guardrails if course.harmful)
+    harm = " and ".join(guardrail(analysis, course) for course in arm.guardrails if course.harmful)
     late = analysis.late
     if late is not None and late.collected >= due:
         return (
@@ -282,14 +283,15 @@ def certainty(analysis: Analysis, arm: ArmComparison) -> str:
     """What the headline rests on: the interval, and when it was decided."""
     if arm.outcome == "blocked" or arm.course is None:
         return ""
-    metric, last = analysis.experiment.meta.metric, arm.course.points[-1]
+    metric, last = analysis.called(analysis.experiment.meta.metric), arm.course.points[-1]
     if arm.outcome == "open":
         already = {1: "; it already lies above 0", -1: "; it already lies below 0"}.get(arm.course.now, "")
         past = f" On day {arm.decisions[-1].day} it did not cross the bound." if arm.decisions else ""
         harmful = any(course.harmful for course in arm.guardrails)
         stop = " To stop because of a guardrail needs no planned day." if harmful else ""
         return (
-            f"So far {metric} is at {span(last.on_all_days)}. You may look at this interval on any day{already}.{past} "
+            f"So far the difference in {metric} is {span(last.on_all_days)}. You may look at this interval on any "
+            f"day{already}.{past} "
             f"The verdict comes on a planned day, when the size is better known.{stop}"
         )
     if arm.outcome == "harm":
@@ -327,27 +329,47 @@ def between_winners(analysis: Analysis) -> str:
     )
 
 
-def guardrail(course: Course) -> str:
+def guardrail(analysis: Analysis, course: Course) -> str:
     """`cost is 1.4% lower`, or that it was for some days, or that it never was."""
     last = course.points[-1]
     if course.seen is None:
-        return f"no change in {course.metric} shows"
+        return f"no change in {analysis.called(course.metric)} shows"
     if course.now:
-        return f"{course.metric} is {change(last.on_all_days, course.now)}"
+        return f"{with_verb(analysis, course.metric)} {change(last.on_all_days, course.now)}"
     first = "on the first day" if course.seen[1] == 1 else f"over the first {course.seen[1]} days"
-    return f"{course.metric} was {direction(course.moved)} {first}, but over {days(last.day)} no change shows"
+    was = with_verb(analysis, course.metric, past=True)
+    return f"{was} {direction(course.moved)} {first}, but over {days(last.day)} no change shows"
 
 
-def _guardrails(arm: ArmComparison) -> str:
+def _guardrails(analysis: Analysis, arm: ArmComparison) -> str:
     """`; cost is 1.4% lower; no change in redemption shows`."""
-    moved = [f"; {guardrail(course)}" for course in arm.guardrails if course.moved]
-    still = [course.metric for course in arm.guardrails if not course.moved]
+    moved = [f"; {guardrail(analysis, course)}" for course in arm.guardrails if course.moved]
+    still = [analysis.called(course.metric) for course in arm.guardrails if not course.moved]
     return "".join(moved) + (f"; no change in {' or '.join(still)} shows" if still else "")
 
 
 def by_week(change: Change) -> str:
     """`+10.2 % (+8.0% to +12.4%) in week 1, −1.0 % (−3.1% to +1.2%) in week 2`."""
     return f"{span(change.first)} in week 1, {span(change.since)} in {change.weeks}"
+
+
+def told(analysis: Analysis, note: ExperimentNote) -> str:
+    """The words of a note, with what sentences call its metric."""
+    figures = dict(note.figures)
+    if "metric" in figures:
+        figures["metric"] = analysis.called(str(figures["metric"]))
+    return note.kind.value.format(**figures)
+
+
+def with_verb(analysis: Analysis, metric: str, *, past: bool = False) -> str:
+    """`cost is`, `active days are`: a label that ends in s is taken as a plural."""
+    many = plural(analysis, metric)
+    return f"{analysis.called(metric)} {('were' if many else 'was') if past else 'are' if many else 'is'}"
+
+
+def plural(analysis: Analysis, metric: str) -> bool:
+    """Whether a metric has a label in the plural."""
+    return singular(analysis.names.get(metric, "")) != analysis.names.get(metric, "")
 
 
 def quoted(name: str) -> str:

@@ -16,6 +16,7 @@ from pathlib import Path
 from outlay.core.campaign import Campaign
 from outlay.core.errors import LogError, OutlayError
 from outlay.core.progress import Progress, telling
+from outlay.core.wording import singular
 from outlay.experiments.analyze import analyze, promise_notes, promised_files, read_promises
 from outlay.experiments.checks import check_assignment, late_outcomes, log_notes
 from outlay.experiments.design import WEEK, Experiment, RampStep
@@ -65,8 +66,9 @@ def analyze_experiment(
             assignment; 0 if there is none). Then all of them count, with or without rows, and the log needs no arms.
         promised: arm → what `outlay evaluate --json` printed, or RUN/estimates.json; a file alone is for the only arm
             that gets a verdict.
-        campaign: the log's campaign file, whose `[log.delays]` and `as_of` say which days are ripe; default: that of
-            the folder that `outlay export-log` wrote, if `log` is one.
+        campaign: the log's campaign file, whose `[log.delays]` and `as_of` say which days are ripe, and whose
+            `[labels]` what things are called; default: that of the folder that `outlay export-log` wrote, if `log` is
+            one.
         threads: for DuckDB.
         progress: called with the fraction done and a description of the current step.
 
@@ -80,20 +82,53 @@ def analyze_experiment(
     experiment = experiment if isinstance(experiment, Experiment) else Experiment.load(experiment)
     _check_day(day, experiment)
     files = promised_files(promised, experiment)
-    delayed = _delayed(Path(log), campaign)
+    of_log = _campaign(Path(log), campaign)
+    later = of_log is not None and (of_log.log.delays or of_log.log.as_of is not None)
     report(0.1, "reading the log")
-    read = _opened(Path(log), experiment, columns or {}, None if assigned is None else Path(assigned), delayed, threads)
+    read = _opened(
+        Path(log),
+        experiment,
+        columns or {},
+        None if assigned is None else Path(assigned),
+        of_log if later else None,
+        threads,
+    )
     report(0.7, "comparing the arms")
     look = _last_whole_week(read.sums, _files(Path(log))) if day is None else day
     if read.late is not None:
         read.late.refuse(look)
-    return _compared(read, experiment, look, files, chosen=day is not None)
+    analysis = _compared(read, experiment, look, files, _names(of_log, experiment), chosen=day is not None)
+    segments = {} if of_log is None else of_log.labels.segments
+    return replace(analysis, segment_names={name: label.label for name, label in segments.items()})
 
 
-def _compared(read: _Read, experiment: Experiment, look: int, files: Mapping[str, Path], *, chosen: bool) -> Analysis:
+def _names(campaign: Campaign | None, experiment: Experiment) -> dict[str, str]:
+    """{metric: what sentences call it}, by the `[labels]` of the log's campaign."""
+    if campaign is None:
+        return {}
+    metric, money = experiment.meta.metric, campaign.told("budgets", campaign.budgets[campaign.money].name)
+    names = {budget.name: campaign.told("budgets", budget.name) for budget in campaign.budgets}
+    if money != campaign.budgets[campaign.money].name:
+        names["cost"] = money
+    if metric == campaign.reward_label:
+        names[metric] = campaign.told("reward")
+    if "cost" in names or metric in names:
+        names[f"cost_per_{metric}"] = f"{names.get('cost', 'cost')} per {singular(names.get(metric, metric))}"
+    return {name: label for name, label in names.items() if name != label}
+
+
+def _compared(
+    read: _Read,
+    experiment: Experiment,
+    look: int,
+    files: Mapping[str, Path],
+    names: Mapping[str, str],
+    *,
+    chosen: bool,
+) -> Analysis:
     """The analysis of what was read, after so many days; `chosen`: the caller gave them."""
     money = "cost" if "cost" in read.sums.names else None
-    analysis = analyze(read.sums, experiment, read.metrics, look, money=money, late=read.late)
+    analysis = analyze(read.sums, experiment, read.metrics, look, money=money, late=read.late, names=names)
     promises = read_promises(files, analysis, money)
     notes = [
         *_look_notes(read, experiment, look, chosen=chosen),
@@ -181,7 +216,7 @@ def _read(roles: Roles, assigned: Path | None, delayed: Campaign | None) -> _Rea
     notes = [
         *check_assignment(source.run, experiment if daily else _at_once(experiment)),
         *of_list,
-        *(NoteKind.NO_REDEMPTION(metric=name) for name in roles.left_out()),
+        *(NoteKind.NO_REDEMPTION(column=name) for name in roles.left_out()),
         *([] if late is None else late.notes()),
         *([] if delayed is None or delayed.log.events is None else [NoteKind.EVENTS()]),
     ]
@@ -200,14 +235,11 @@ def _is_export(log: Path) -> bool:
     return (log / "log").is_dir()
 
 
-def _delayed(log: Path, campaign: Campaign | str | Path | None) -> Campaign | None:
-    """The campaign of the log, if it says that outcomes can come later, or until when they were collected."""
+def _campaign(log: Path, campaign: Campaign | str | Path | None) -> Campaign | None:
+    """The campaign of the log, as given or as an export has it."""
     if campaign is None and _is_export(log) and (log / CAMPAIGN).is_file():
         campaign = log / CAMPAIGN
-    if campaign is None:
-        return None
-    found = campaign if isinstance(campaign, Campaign) else Campaign.load(campaign)
-    return found if found.log.delays or found.log.as_of is not None else None
+    return campaign if campaign is None or isinstance(campaign, Campaign) else Campaign.load(campaign)
 
 
 def _unseen(read: _Read, experiment: Experiment, look: int) -> list[ExperimentNote]:

@@ -153,7 +153,7 @@ def _compared(partial: Path, campaign: Campaign, asked: _Comparing, processes: i
     return Comparison(
         campaign=campaign.meta.name,
         unit=campaign.meta.unit,
-        reward_label=campaign.reward_label,
+        reward_label=campaign.told("reward"),
         money=campaign.budgets[campaign.money].name,
         budgets=campaign.limits,
         immediate=immediate,
@@ -164,6 +164,7 @@ def _compared(partial: Path, campaign: Campaign, asked: _Comparing, processes: i
         users=len(data.users_of(CERTIFY)),
         rows=(*known, *learned),
         stored=stored,
+        names={budget.name: campaign.told("budgets", budget.name) for budget in campaign.budgets},
     )
 
 

@@ -11,7 +11,7 @@ import math
 from dataclasses import dataclass
 
 from outlay.core.campaign import BudgetLimit, Campaign
-from outlay.core.wording import days, number, plain, signed
+from outlay.core.wording import change, days, number, plain, signed
 from outlay.evaluating.totals import Total, TotalChange
 
 
@@ -134,6 +134,11 @@ class Rounding:
 def head(label: str, unit: str) -> str:
     """The head of a column: `coupon money (yuan)`."""
     return f"{label} ({unit})" if unit else label
+
+
+def brief_change(share: float) -> str:
+    """A change in few digits: `−15%`, `+2.7%`."""
+    return change(share, 0) if abs(share) >= 0.1 else change(share)
 
 
 def capital(text: str) -> str:

@@ -16,7 +16,7 @@ from outlay.comparing.results import CONTROLS, ORIGINAL, Comparison, MethodRow, 
 from outlay.core.campaign import BudgetLimit
 from outlay.core.estimate import Target
 from outlay.core.wording import days, short
-from outlay.pages.comparison_table import GROUPS, captures, lead, recommendation, rows_of, table, ties
+from outlay.pages.comparison_table import captures, lead, recommendation, rows_of, table, ties
 from outlay.pages.page import (
     BLUE,
     GREEN,
@@ -57,7 +57,6 @@ def render(comparison: Comparison) -> str:
         _figures(c),
         c=c,
         recommendation=recommendation(c),
-        groups=GROUPS,
         tables={control: table(c, control) for control in CONTROLS},
         leads={control: lead(c, control) for control in CONTROLS},
         ties={control: ties(c, control) for control in CONTROLS},
@@ -80,8 +79,8 @@ def _figures(c: Comparison) -> dict[str, list[Figure]]:
             made[control] = [Figure(f"{control}-rewards", title, rewards(rows, longest, c.reward_label))]
     if "total" in made:
         for j, budget in enumerate(c.budgets):
-            if spec := plane(rows_of(c, "total"), budget, c.reward_label, c.horizon_days):
-                made["total"].append(Figure(f"total-plane-{j}", f"Reward against {budget.name}", spec))
+            if spec := plane(c, budget):
+                made["total"].append(Figure(f"total-plane-{j}", f"Reward against {c.called(budget.name)}", spec))
     if lines := _stored(c):
         made["stored"] = [Figure("stored-parameters", "Stored parameters", stored(lines))]
     return made
@@ -138,12 +137,12 @@ def rewards(rows: Sequence[MethodRow], span: int, reward: str) -> Spec:
     return finished(alt.layer(*layers), 22 * len(data) + 14, f"{title} by method")
 
 
-def plane(rows: Sequence[MethodRow], budget: BudgetLimit, reward: str, horizon: int) -> Spec | None:
+def plane(c: Comparison, budget: BudgetLimit) -> Spec | None:
     """Reward against one cost, both in the budget's unit: up is better, beyond the line is over the limit.
 
     None where no method has both.
     """
-    per_user = budget.per == "user"
+    rows, reward, horizon, per_user = rows_of(c, "total"), c.reward_label, c.horizon_days, budget.per == "user"
     data: list[Spec] = []
     for row in rows:
         reward_value = row.number(str(Target("reward", horizon)) if per_user else "reward", "value")
@@ -164,7 +163,7 @@ def plane(rows: Sequence[MethodRow], budget: BudgetLimit, reward: str, horizon: 
     x_scale = scale_around([*(d["cost"] for d in framed), budget.limit])
     y_scale = scale_around([d["reward"] for d in framed])
     span = f" in {days(horizon)}" if per_user else ""
-    title = f"{budget.name} ({per(budget)}{span})"
+    title = f"{c.called(budget.name)} ({per(budget)}{span})"
     x = along_x("cost", title, x_scale)
     y = alt.Y("reward:Q", title=f"{reward} per {budget.per}{span}", scale=y_scale, axis=alt.Axis(tickCount=6))
     rules = _rules(rows)
@@ -191,8 +190,8 @@ def plane(rows: Sequence[MethodRow], budget: BudgetLimit, reward: str, horizon: 
     edge = x_scale["domain"][1 if budget.sign > 0 else 0]
     beyond = alt.Chart(inline([{"from": budget.limit, "to": edge}])).mark_rect(color=ORANGE, opacity=0.06)
     area = beyond.encode(x=alt.X("from:Q", scale=x_scale), x2="to:Q")
-    layers = [area, *limit_line(budget.limit, budget, "x", x_scale), points]
-    return finished(alt.layer(*layers), 340, f"{reward} against {budget.name} by method, with the limit")
+    layers = [area, *limit_line(budget, "x", x_scale), points]
+    return finished(alt.layer(*layers), 340, f"{reward} against {c.called(budget.name)} by method, with the limit")
 
 
 def stored(lines: Mapping[str, Sequence[StoredCount]]) -> Spec:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
 from outlay.comparing.results import (
     CAPTURED,
@@ -18,9 +17,9 @@ from outlay.comparing.results import (
 )
 from outlay.core.campaign import BudgetLimit
 from outlay.core.estimate import Target
-from outlay.core.wording import NONE, Interval, change, days, decimals, number, percent, short
+from outlay.core.wording import NONE, Interval, change, days, decimals, ends, number, percent, short
+from outlay.pages.tables import Cell, Column, Look, Row, Table, numbers, per, words
 from outlay.pages.tables import limit as limit_words
-from outlay.pages.tables import per
 
 GROUPS = {
     "log": "",
@@ -29,54 +28,8 @@ GROUPS = {
     "rl": "Looking ahead: an oracle and a mixing rule, or the frontier",
 }
 BY: dict[Kind, str] = {"truth": "true", "value": "estimated"}
+MOST_TIED = 8  # methods that are named
 _KINDS = {"rl": "looking ahead", "two-stage": "two-stage", "constant": "best constants"}
-
-
-class FigureCell(NamedTuple):
-    """One figure in words: the estimate with its spread and interval, the truth, whether it breaks a limit.
-
-    What is absent is empty. Of a share of a limit `by` says whether the cost is true or estimated.
-    """
-
-    value: str
-    spread: str = ""
-    by: str = ""
-    ends: str = ""
-    truth: str = ""
-    limit: str = ""
-    best: bool = False
-    true_best: bool = False
-    over: bool = False
-    true_over: bool = False
-
-    @property
-    def text(self) -> str:
-        """`4.70 ± 0.01 [4.71 ± 0.01]`."""
-        return " ".join(filter(None, (self.value, self.spread, self.by, self.truth and f"[{self.truth}]")))
-
-
-class MethodLine(NamedTuple):
-    """One row of a table; `cells` is empty where the method was refused, and `note` has the reason."""
-
-    name: str
-    note: str
-    group: str
-    cells: list[FigureCell]
-    stored: str
-    seconds: str
-
-    def texts(self, columns: int) -> list[str]:
-        """The line in so many columns of figures, the name before them and what it stores and takes after them."""
-        name = f"{self.name} ({self.note})" if self.note and self.cells else self.name
-        cells = [cell.text for cell in self.cells] or [f"{NONE} {self.note}", *[""] * (columns - 1)]
-        return [name, *cells, self.stored, self.seconds]
-
-
-class ComparisonTable(NamedTuple):
-    """A table: (head, small print) of each column of figures, and the lines."""
-
-    heads: list[tuple[str, str]]
-    lines: list[MethodLine]
 
 
 def rows_of(c: Comparison, control: str) -> list[MethodRow]:
@@ -88,34 +41,45 @@ def title(c: Comparison, control: str) -> str:
     """`habit, the campaign's limits: coupon_cost at most 2 yuan per decision; estimate ± sd over seeds, 3 seeds`."""
     spend = f"at most {number(c.immediate)} {c.unit} a user"
     if limits := c.limits(control):
-        spend = "; ".join(f"{budget.name} {limit_words(budget)}" for budget in limits)
+        spend = "; ".join(f"{c.called(budget.name)} {limit_words(budget)}" for budget in limits)
     figures = f"estimate{' ± sd over seeds' * (c.seeds > 1)}{' [true value]' * c.knows_truth}"
     return f"{c.campaign}, {CONTROLS[control]}: {spend}; {figures}, {c.seeds} seed{'s' * (c.seeds > 1)}"
 
 
-def table(c: Comparison, control: str) -> ComparisonTable:
+def table(c: Comparison, control: str) -> Table:
     """The table of one control; a cost that the control limits has its limit."""
     rows, limits = rows_of(c, control), c.limits(control)
     unit = f"{c.unit} per user"
     if control == "immediate":
         unit = f"at most {number(c.immediate)} {unit}"
-    columns = [(str(Target("reward", k)), days(k), c.reward_label) for k in sorted(c.report_days)] + [
-        (str(Target(c.money, 1)), f"{c.money} on day one", unit)
-    ]
-    columns += [(b.name, b.name, limit_words(b) if limits else per(b)) for b in c.budgets]
-    heads = [(head, small) for _, head, small in columns]
-    cells = [_column(rows, target, limits, c.seeds) for target, _, _ in columns]
+    targets = [str(Target("reward", k)) for k in sorted(c.report_days)]
+    columns = [Column(days(k), c.reward_label) for k in sorted(c.report_days)]
+    targets += [str(Target(c.money, 1)), *(b.name for b in c.budgets)]
+    columns.append(Column(f"{c.called(c.money)} on day one", unit))
+    columns += [Column(c.called(b.name), limit_words(b) if limits else per(b)) for b in c.budgets]
+    cells = [_column(rows, target, limits, c.seeds) for target in targets]
     for limit in limits:
-        heads.append(("against the limit", limit.name))
+        columns.append(Column("against the limit", c.called(limit.name)))
         cells.append([_against(row, limit) for row in rows])
     if captures(c):
-        heads.append((CAPTURED, BY["truth"]))
+        columns.append(Column(CAPTURED, BY["truth"]))
         cells.append([_share(row.figures.get(CAPTURED)) for row in rows])
-    lines = [
-        MethodLine(*_name(row), row.group, list(own) if row.figures else [], *_price(row))
-        for row, *own in zip(rows, *cells, strict=True)
-    ]
-    return ComparisonTable(heads, lines)
+    lines = (_line(row, own) for row, *own in zip(rows, *cells, strict=True))
+    ends = (*numbers("stored parameters"), Column("training", "all of it"))
+    return Table(title(c, control), (*words("method"), *columns, *ends), tuple(lines))
+
+
+def _line(row: MethodRow, figures: Sequence[Cell]) -> Row:
+    """A row: the name, the figures or why there are none, what it stores and takes."""
+    stored, time = row.stored_parameters, row.seconds
+    price = (
+        Cell(NONE if stored is None else short(stored)),
+        Cell(NONE if time is None else f"{number(time, 0 if time >= 10 else 1)} s"),
+    )
+    if not row.figures:
+        why = Cell(f"refused: {row.refused}" if row.refused else NONE, look="over", span=len(figures))
+        return Row((Cell(row.name), why, *price), group=GROUPS[row.group])
+    return Row((_name(row), *figures, *price), group=GROUPS[row.group])
 
 
 def captures(c: Comparison) -> bool:
@@ -174,29 +138,22 @@ def ties(comparison: Comparison, control: str) -> str:
     first, *others = (_short(rows[place]) for place in places)
     if not others:
         return f"{first} leads by more than two standard deviations over seeds"
-    return f"Not behind {first} by more than two standard deviations over seeds: {'; '.join(others)}"
+    more = f"; and {len(others) - MOST_TIED} more" if len(others) > MOST_TIED else ""
+    told = "; ".join(others[:MOST_TIED])
+    return f"Not behind {first} by more than two standard deviations over seeds: {told}{more}"
 
 
-def _name(row: MethodRow) -> tuple[str, str]:
+def _name(row: MethodRow) -> Cell:
     """The name of a row, and the note beside it."""
     if row.refused:
-        return row.name, f"refused{' with some seeds' if row.figures else ''}: {row.refused}"
+        return Cell(row.name, f"refused with some seeds: {row.refused}")
     if row.group == "constant":
         name, _, which = row.name.partition(" (")
-        return name, which.removesuffix(")")
-    return row.name, ""
+        return Cell(name, which.removesuffix(")"))
+    return Cell(row.name)
 
 
-def _price(row: MethodRow) -> tuple[str, str]:
-    """What it stores, and `8.4 s`, `64 s`."""
-    stored, time = row.stored_parameters, row.seconds
-    return (
-        NONE if stored is None else short(stored),
-        NONE if time is None else f"{number(time, 0 if time >= 10 else 1)} s",
-    )
-
-
-def _column(rows: Sequence[MethodRow], target: str, limits: Sequence[BudgetLimit], seeds: int) -> list[FigureCell]:
+def _column(rows: Sequence[MethodRow], target: str, limits: Sequence[BudgetLimit], seeds: int) -> list[Cell]:
     """A target for every row, rounded alike; the best rewards and the broken limits marked."""
     figures = [row.figures.get(target) for row in rows]
     digits = _digits([figure for figure in figures if figure is not None])
@@ -205,43 +162,46 @@ def _column(rows: Sequence[MethodRow], target: str, limits: Sequence[BudgetLimit
     best, true_best = (leaders(rows, target, kind, limits) if marked else [] for kind in ("value", "truth"))
     limit = next((limit for limit in limits if limit.name == target), None)
 
-    def cell(i: int, figure: SeedMean | None) -> FigureCell:
+    def cell(i: int, figure: SeedMean | None) -> Cell:
         if figure is None:
-            return FigureCell(NONE)
-
-        def text(value: float | None, before: str = "") -> str:
-            return "" if value is None else f"{before}{number(value, digits)}"
-
+            return Cell()
         over, true_over = (limit is not None and breaks_limit(cost, limit) for cost in (figure.value, figure.truth))
-        return FigureCell(
-            text(figure.value) or NONE,
-            spread=text(figure.sd, "± "),
-            ends=f"{text(figure.low)} to {text(figure.high)}" if figure.low is not None else "",
-            truth=" ".join(filter(None, (text(figure.truth), text(figure.truth_sd, "± ")))),
-            limit="breaks the limit" if over else "breaks the limit in truth" if true_over else "",
-            best=i in best,
-            true_best=i in true_best,
-            over=over,
-            true_over=true_over,
+        told = _with_spread(figure.value, figure.sd, digits)
+        truth = _with_spread(figure.truth, figure.truth_sd, digits)
+        more: list[tuple[str, Look]] = []
+        if truth:
+            more.append((f"true {truth}", "over" if true_over else "best" if i in true_best else ""))
+        if over or true_over:
+            more.append(("breaks the limit" if over else "breaks the limit in truth", "over"))
+        return Cell(
+            told or NONE,
+            ends(figure.low, figure.high, digits),
+            brief=f"{told or NONE} [{truth}]" if truth else told,
+            look="over" if over else "best" if i in best else "",
+            more=tuple(more),
         )
 
     return [cell(i, figure) for i, figure in enumerate(figures)]
 
 
-def _against(row: MethodRow, limit: BudgetLimit) -> FigureCell:
+def _with_spread(value: float | None, sd: float | None, digits: int) -> str:
+    """`4.70 ± 0.01`; empty without a value."""
+    parts = [] if value is None else [number(value, digits), *([] if sd is None else [f"± {number(sd, digits)}"])]
+    return " ".join(parts)
+
+
+def _against(row: MethodRow, limit: BudgetLimit) -> Cell:
     """A cost as a share of its limit, `99.2% true`: the true one where it is known."""
     kind: Kind = "value" if row.number(limit.name, "truth") is None else "truth"
     cost = row.number(limit.name, kind)
     if cost is None or limit.limit <= 0:
-        return FigureCell(NONE)
-    return FigureCell(percent(cost / limit.limit, 1), by=BY[kind], over=breaks_limit(cost, limit))
+        return Cell()
+    return Cell(percent(cost / limit.limit, 1), BY[kind], look="over" if breaks_limit(cost, limit) else "")
 
 
-def _share(figure: SeedMean | None) -> FigureCell:
+def _share(figure: SeedMean | None) -> Cell:
     """A true share with its spread over seeds: `0.62 ± 0.05`."""
-    if figure is None or figure.truth is None:
-        return FigureCell(NONE)
-    return FigureCell(number(figure.truth, 2), "" if figure.truth_sd is None else f"± {number(figure.truth_sd, 2)}")
+    return Cell() if figure is None else Cell(_with_spread(figure.truth, figure.truth_sd, 2) or NONE)
 
 
 def _digits(figures: Sequence[SeedMean]) -> int:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from collections import defaultdict
 from collections.abc import Sequence
-from typing import Any
+from dataclasses import replace
 
 import altair as alt
 
@@ -29,6 +29,7 @@ from outlay.pages.page import (
     finished,
     inline,
     limit_line,
+    rule_line,
     scale_around,
     text_tip,
     value_tip,
@@ -44,7 +45,8 @@ KINDS = {USES[True]: (BLUE, BLUE), USES[False]: (GREY, "white")}  # of a row: co
 
 def action_shares(results: RunResults) -> Spec:
     """The share of each action by segment and policy: bars of 100%, darker for a higher value, or a later name."""
-    shares = results.evaluated.shares
+    told = results.campaign.told
+    shares = [replace(row, segment=told("segments", row.segment)) for row in results.evaluated.shares]
     with_names = any(isinstance(row.action, str) for row in shares)
     shade = {
         a: float(place if isinstance(a, str) else a) for place, a in enumerate(dict.fromkeys(r.action for r in shares))
@@ -55,9 +57,9 @@ def action_shares(results: RunResults) -> Spec:
             "segment": row.segment,
             "policy": row.policy,
             "action": shade[row.action],
-            "name": shown(row.action),
+            "name": told("actions", shown(row.action)),
             "share": row.share,
-            "label": shown(row.action) if row.share >= 0.07 else "",
+            "label": told("actions", shown(row.action)) if row.share >= 0.07 else "",
         }
         for row in sorted(shares, key=lambda row: shade[row.action])
     ]
@@ -87,7 +89,7 @@ def action_shares(results: RunResults) -> Spec:
     ]
     legend: alt.Legend | None = alt.Legend(title=results.action_label, gradientLength=150, gradientThickness=9)
     if with_names:
-        places = f"{json.dumps([shown(each) for each in shade])}[datum.value]"
+        places = f"{json.dumps([told('actions', shown(each)) for each in shade])}[datum.value]"
         legend = (
             None
             if len(shade) > MOST_NAMES
@@ -147,7 +149,7 @@ def estimators(results: RunResults, estimates: Sequence[Estimate]) -> Spec:
 
 def segment_gains(results: RunResults, gains: Sequence[SegmentEstimate]) -> Spec:
     """What each segment gains in one quantity, beside the line of no change."""
-    rows = [_row(e.segment, e, USES[e.recommended]) for e in gains]
+    rows = [_row(results.campaign.told("segments", e.segment), e, USES[e.recommended]) for e in gains]
     return _finished_forest(
         rows, f"change in {results.quantity(gains[0].target)}", "segment", beside=(0.0, "no change")
     )
@@ -180,13 +182,19 @@ def matching_paths(lines: Sequence[MatchingPaths]) -> Spec:
     return finished(alt.layer(bars, texts), 36 * len(data) + 14, "share of users whose logged path is the policy's")
 
 
-def mean_ratios(lines: Sequence[SegmentOverlap]) -> Spec:
+def mean_ratios(results: RunResults, lines: Sequence[SegmentOverlap]) -> Spec:
     """The mean of π/p by segment, with two standard errors, beside 1."""
     rows = []
     for line in lines:
         ratio, reach = line.mean_ratio, TWO * (line.mean_ratio_error or 0.0)
         rows.append(
-            {"name": line.segment, "kind": USES[True], "value": ratio, "low": ratio - reach, "high": ratio + reach}
+            {
+                "name": results.campaign.told("segments", line.segment),
+                "kind": USES[True],
+                "value": ratio,
+                "low": ratio - reach,
+                "high": ratio + reach,
+            }
         )
     return _finished_forest(rows, "mean of π/p", "segment", beside=(1.0, "right propensities"))
 
@@ -237,18 +245,6 @@ def _finished_forest(
     if absent := [row for row in rows if row["value"] is None]:
         texts = alt.Chart(inline(absent)).mark_text(align="left", dx=4, fontSize=11, color=QUIET)
         layers.append(texts.encode(x=alt.value(0), y=y, text="label:N", tooltip=[text_tip("name"), text_tip("why")]))
-    lines = [] if beside is None else _rule(*beside, scale)
-    lines += [] if budget is None else limit_line(budget.limit, budget, "x", scale)
+    lines = [] if beside is None else rule_line(*beside, "x", scale)
+    lines += [] if budget is None else limit_line(budget, "x", scale)
     return finished(alt.layer(*lines, *layers), 34 * len(rows) + 14, f"{title} by {by}")
-
-
-def _rule(value: float, label: str, scale: Any) -> list[Any]:
-    """A dashed rule with its label at the foot."""
-    chart = alt.Chart(inline([{"at": value, "words": label}])).encode(x=alt.X("at:Q", scale=scale))
-    look: dict[str, Any] = {"align": "left", "baseline": "top", "dx": 4, "fontSize": 10.5}
-    texts = chart.encode(text="words:N", y=alt.value(0))
-    return [
-        chart.mark_rule(color=INK, strokeDash=[5, 4], strokeWidth=1.2),
-        texts.mark_text(stroke="white", strokeWidth=3, strokeJoin="round", **look),
-        texts.mark_text(color=INK, **look),
-    ]

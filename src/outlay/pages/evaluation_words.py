@@ -44,7 +44,8 @@ def certificate_finding(results: RunResults) -> str:
         where = "inside" if line.kept else "outside"
         aside = "; a cap holds it while serving" if budget.name == held else ""
         parts.append(
-            f"{budget.name} is {side} {bound} {per(budget)} ({where} the limit of {plain(budget.limit)}{aside})"
+            f"{results.called(budget.name)} is {side} {bound} {per(budget)} "
+            f"({where} the limit of {plain(budget.limit)}{aside})"
         )
     return f"With {exact(results.evaluated.certificate.confidence)} confidence {' and '.join(parts)}"
 
@@ -110,10 +111,12 @@ def segments_finding(results: RunResults) -> str:
         return "No gain by segment can be given"
     digits = decimals(gains)
     most = sorted(gains, key=lambda e: -abs(e.value or 0.0))[:3]
-    shown = [
-        f"{e.segment} {signed(e.value or 0.0, digits)}{' (it may be none)' if _may_be_none(e) else ''}" for e in most
-    ]
-    return f"Gain over the old policy in {results.quantity(wanted)}: {'; '.join(shown)}"
+    told = (
+        f"{results.campaign.told('segments', e.segment)} {signed(e.value or 0.0, digits)}"
+        f"{' (it may be none)' if _may_be_none(e) else ''}"
+        for e in most
+    )
+    return f"Gain over the old policy in {results.quantity(wanted)}: {'; '.join(told)}"
 
 
 def _may_be_none(e: Estimate) -> bool:
@@ -186,10 +189,11 @@ def evidence_finding(checks: Mapping[str, CheckResult]) -> str:
     return f"Every check made was passed; not checked: {_listed(skipped)}" if skipped else "Every check was passed"
 
 
-def unseen(evaluation: Evaluation) -> list[str]:
+def unseen(evaluation: Evaluation, campaign: Campaign) -> list[str]:
     """Return the actions that the policy gives in a segment where the log never gave them, a sentence each."""
     return [
-        f"In segment {line.segment} {exact(line.unseen_share, 3)} of what the policy gives was never given by the log: "
+        f"In segment {campaign.told('segments', line.segment)} {exact(line.unseen_share, 3)} of what the policy gives "
+        "was never given by the log: "
         f"{', '.join(map(shown, line.unseen))}."
         for line in evaluation.diagnostics.overlap
         if line.unseen

@@ -73,13 +73,13 @@ def _figures(a: Analysis) -> dict[str, list[Figure]]:
         if spec is not None:
             made[section].append(Figure(f"{section}-{len(made[section])}", title, spec))
 
-    metric = a.experiment.meta.metric
+    metric = a.called(a.experiment.meta.metric)
     for i, arm in enumerate(a.comparisons):
         against = f"{arm.arm} against {a.control}"
         if arm.course is not None:
             add(f"lift-{i}", f"{metric}: {against}", effect_by_day(a, arm, arm.course))
         for guardrail in arm.guardrails:
-            add(f"guardrails-{i}", guardrail.metric, effect_by_day(a, arm, guardrail))
+            add(f"guardrails-{i}", a.called(guardrail.metric), effect_by_day(a, arm, guardrail))
         add(f"metrics-{i}", against, metrics(a, arm))
         add(f"segments-{i}", f"{metric}: {against}", segments(a, arm))
     if any(arm.budget and arm.spent_by_day for arm in a.arms):
@@ -100,7 +100,7 @@ def effect_by_day(a: Analysis, arm: ArmComparison, course: Course) -> Spec:
         {"day": d.day, "what": PLANNED, "side": str(arm.favours(d)), **_ends(d, in_percent)} for d in decisions
     ]
     line, wash = (GREY, "#e3e6e9") if a.doubted(arm.arm) else (BLUE, "#cce3f0")
-    title = f"change in {course.metric}{'' if in_percent else ', per user'}"
+    title = f"change in {a.called(course.metric)}{'' if in_percent else ', per user'}"
     settled = [row for row in band if row["day"] * 2 >= a.day] + bars[-1:]
     scale = _frame(settled, band + bars, MOST if in_percent else math.inf)
     x = alt.X("day:Q", title="after day", scale=_days_scale(a), axis=_days_axis(a))
@@ -183,15 +183,15 @@ def spending(a: Analysis) -> Spec:
 
 def metrics(a: Analysis, arm: ArmComparison) -> Spec | None:
     """Relative effects on all metrics, at a single look; None if there is none to draw."""
-    rows = [_row(x.metric, x.relative) for x in arm.lifts if isinstance(x, Lift) and x.relative]
+    rows = [_row(a.called(x.metric), x.relative) for x in arm.lifts if isinstance(x, Lift) and x.relative]
     return _forest(rows, f"{arm.arm} against {a.control}, all metrics", a.doubted(arm.arm)) if rows else None
 
 
 def segments(a: Analysis, arm: ArmComparison) -> Spec | None:
     """The verdict's metric by segment, at a single look; None if there is none to draw."""
-    effects = [(segment.name, segment.lifts[0]) for segment in arm.segments]
+    effects = [(a.segment_names.get(segment.name, segment.name), segment.lifts[0]) for segment in arm.segments]
     rows = [_row(name, x.relative) for name, x in effects if isinstance(x, Lift) and x.relative]
-    text = f"{a.experiment.meta.metric}, {arm.arm} against {a.control}, by segment"
+    text = f"{a.called(a.experiment.meta.metric)}, {arm.arm} against {a.control}, by segment"
     return _forest(rows, text, a.doubted(arm.arm)) if rows else None
 
 

@@ -8,11 +8,11 @@ from __future__ import annotations
 import datetime
 from itertools import groupby
 
-from outlay.core.wording import NONE, days, decimals, exact, money, number, percent, readable, short
+from outlay.core.wording import NONE, days, decimals, exact, money, number, percent, readable, short, singular
 from outlay.evaluating.totals import Total
 from outlay.experiments.lift import ArmDifference, Lift, Withheld
 from outlay.experiments.results import Analysis, ArmComparison, ArmState, Course, Outcome, Promise
-from outlay.experiments.words import ends, guardrail, p_value, quoted, value
+from outlay.experiments.words import ends, guardrail, p_value, plural, quoted, value
 from outlay.pages.amounts import Rounding
 from outlay.pages.tables import Cell, Column, Table, kept, numbers, row, words
 
@@ -44,7 +44,11 @@ def decision(a: Analysis) -> str:
         for outcome in (*BADGES, "blocked")
     }
     harmed = " and ".join(
-        course.metric for arm in a.contestants if arm.outcome == "better" for course in arm.guardrails if course.harmful
+        a.called(course.metric)
+        for arm in a.contestants
+        if arm.outcome == "better"
+        for course in arm.guardrails
+        if course.harmful
     )
     if len(by["better"]) > 1:
         return f"Discuss which to roll out: {' or '.join(by['better'])}. Each beats {quoted(a.control)}."
@@ -80,18 +84,19 @@ def stakes(a: Analysis, arm: ArmComparison) -> str:
     found = arm.reported or (None if course is None else course.points[-1].on_all_days)
     if found is None or arm.outcome == "blocked":
         return ""
-    cost, metric = arm.lift("cost"), readable(a.experiment.meta.metric)
-    given = f"Given to all {number(users)} users of the test for {days(a.day)}: {_in_all(found, users, '', metric)}"
-    money = "" if cost is None else f", for {_in_all(cost, users, unit(a), '' if unit(a) else 'cost')}"
+    cost, metric = arm.lift("cost"), a.experiment.meta.metric
+    gained = _in_all(found, users, "", readable(a.called(metric)), "fewer" if plural(a, metric) else "less")
+    given = f"Given to all {number(users)} users of the test for {days(a.day)}: {gained}"
+    money = "" if cost is None else f", for {_in_all(cost, users, unit(a), '' if unit(a) else a.called('cost'))}"
     return f"{given}{money}."
 
 
-def _in_all(x: ArmDifference, users: int, of: str, what: str) -> str:
+def _in_all(x: ArmDifference, users: int, of: str, what: str, less: str = "less") -> str:
     """`about 3,700 more active (2,600 to 4,900)`; less of it with the ends turned."""
     sign, total = -1 if x.absolute.value < 0 else 1, users * x.absolute.value
     low, high = sorted((sign * users * x.absolute.low, sign * users * x.absolute.high))
     rounding = Rounding.of(Total(value=abs(total), low=low, high=high))
-    side = "less" if sign < 0 else "more"
+    side = less if sign < 0 else "more"
     said = " ".join(part for part in (rounding.amount(abs(total), of), side, what) if part)
     return f"about {said} ({rounding.number(low)} to {rounding.number(high)})"
 
@@ -99,7 +104,7 @@ def _in_all(x: ArmDifference, users: int, of: str, what: str) -> str:
 def cards(a: Analysis) -> list[tuple[str, str, str]]:
     """The few figures that matter most: (what, value, note). A blocked arm has none."""
     cards = []
-    metric, several = a.experiment.meta.metric, len(a.contestants) > 1
+    metric, several = a.called(a.experiment.meta.metric), len(a.contestants) > 1
     arms = [arm for arm in a.contestants if arm.outcome != "blocked"]
     for arm in arms:
         name = f"{metric}, {arm.arm}" if several else metric
@@ -111,7 +116,7 @@ def cards(a: Analysis) -> list[tuple[str, str, str]]:
             cards.append((f"{name}, so far", value(now), ends(now)))
     for course in arms[0].guardrails[:2] if arms and not several else ():
         now = course.points[-1].on_all_days
-        cards.append((course.metric, value(now), ends(now)))
+        cards.append((a.called(course.metric), value(now), ends(now)))
     cards.append(("users", short(sum(arm.users for arm in a.arms)), f"in {len(a.arms)} arms"))
     known = [(arm.spent, arm.budget) for arm in a.arms if arm.budget and arm.spent is not None]
     if known:
@@ -124,7 +129,7 @@ def cards(a: Analysis) -> list[tuple[str, str, str]]:
 def course(a: Analysis, arm: ArmComparison, course: Course) -> str:
     """The verdict's metric now, and whether a bound was crossed."""
     last = course.points[-1]
-    now = f"{course.metric} under {quoted(arm.arm)} is {value(last)} after day {last.day}"
+    now = f"{_under(a, arm, course.metric)}: {value(last)} after day {last.day}"
     if a.doubted(arm.arm):
         return _if_trusted(a, arm) + now
     if arm.outcome is None:
@@ -137,9 +142,18 @@ def course(a: Analysis, arm: ArmComparison, course: Course) -> str:
 def guardrails(a: Analysis, arm: ArmComparison) -> str:
     """Which guardrails moved, and since when."""
     return _if_trusted(a, arm) + "; ".join(
-        guardrail(course) + (f", first seen on day {course.seen[0]}" if course.now and course.seen else "")
+        guardrail(a, course) + (f", first seen on day {course.seen[0]}" if course.now and course.seen else "")
         for course in arm.guardrails
     )
+
+
+def _under(a: Analysis, arm: ArmComparison, metric: str) -> str:
+    """`active days under “new”`."""
+    return f"{a.called(metric)} under {quoted(arm.arm)}"
+
+
+def _segment(a: Analysis, name: str) -> str:
+    return a.segment_names.get(name, name)
 
 
 def _if_trusted(a: Analysis, arm: ArmComparison) -> str:
@@ -155,9 +169,9 @@ def metrics(a: Analysis) -> str:
 def exposed(a: Analysis, arm: ArmComparison) -> str:
     """The verdict's metric among users with a row."""
     x = arm.exposed[0]
-    now = f"is {value(x)}" if isinstance(x, Lift) else "cannot be compared"
+    now = f"{_under(a, arm, x.metric)}: {value(x) if isinstance(x, Lift) else 'not compared'}"
     return (
-        f"{_if_trusted(a, arm)}Among users with at least one row, {x.metric} under {quoted(arm.arm)} {now}. The other "
+        f"{_if_trusted(a, arm)}Among users with at least one row, {now}. The other "
         "users have nothing but zeros, which dilute every effect. Who leaves a row may itself depend on the arm, so "
         "this view is for understanding and never decides. It does not use CUPED."
     )
@@ -207,15 +221,13 @@ def ratio_consequence(a: Analysis) -> str:
 
 def segments(a: Analysis, arm: ArmComparison) -> str:
     """The two ends of the segments' effects."""
-    known = [(segment.name, x) for segment in arm.segments if isinstance(x := segment.lifts[0], Lift)]
+    known = [(_segment(a, segment.name), x) for segment in arm.segments if isinstance(x := segment.lifts[0], Lift)]
     if len(known) < 2:
         return "No difference between segments can be shown"
     known.sort(key=lambda each: -(each[1].relative or each[1].absolute).value)
     (best, most), (worst, least) = known[0], known[-1]
-    return (
-        f"{_if_trusted(a, arm)}{most.metric} under {quoted(arm.arm)}: {value(most)} in {best}, {value(least)} in "
-        f"{worst}"
-    )
+    ends = f"{value(most)} in {best}, {value(least)} in {worst}"
+    return f"{_if_trusted(a, arm)}{_under(a, arm, most.metric)}: {ends}"
 
 
 def promised(a: Analysis) -> str:
@@ -236,7 +248,7 @@ def promised(a: Analysis) -> str:
 def promise_name(a: Analysis, p: Promise, within: str = ", ") -> str:
     """`active, 7 days`, with the arm in front if there are several: `new: active, 7 days`."""
     arm = f"{p.arm}: " if len({each.arm for each in a.promised}) > 1 else ""
-    return f"{arm}{p.metric}{within}{days(p.days)}"
+    return f"{arm}{a.called(p.metric)}{within}{days(p.days)}"
 
 
 def power(a: Analysis) -> str:
@@ -251,10 +263,8 @@ def power(a: Analysis) -> str:
         if (x := arm.detectable) is not None
     ]
     now = "" if a.day == a.experiment.meta.days else f" if it ended after day {a.day}"
-    return (
-        f"This test detects a difference of {' or '.join(smallest)} in {a.experiment.meta.metric}{now}; a smaller one "
-        "may stay hidden"
-    )
+    found = f"{' or '.join(smallest)} in {a.called(a.experiment.meta.metric)}"
+    return f"This test detects a difference of {found}{now}; a smaller one may stay hidden"
 
 
 def with_power(a: Analysis) -> list[ArmComparison]:
@@ -262,10 +272,9 @@ def with_power(a: Analysis) -> list[ArmComparison]:
     return [arm for arm in a.contestants if arm.detectable is not None and not arm.blocked]
 
 
-def cuped(arm: ArmComparison) -> str:
+def cuped(a: Analysis, arm: ArmComparison) -> str:
     """What the days before the start were worth, in users."""
-    metric = arm.lifts[0].metric
-    saved = arm.saved.get(metric)
+    metric, saved = a.called(arm.lifts[0].metric), arm.saved.get(arm.lifts[0].metric)
     if saved is None:
         return "The log has no days before the start on which users differed, so CUPED saves nothing."
     if saved < 0.005:
@@ -285,7 +294,7 @@ def unit(a: Analysis) -> str:
 def per(a: Analysis, metric: str) -> str:
     """The unit of a metric that is money: `yuan per user`; empty for others."""
     of = "user" if metric == "cost" else metric.removeprefix("cost_per_")
-    return f"{unit(a)} per {of}" if unit(a) and (of == "user" or of != metric) else ""
+    return f"{unit(a)} per {singular(a.called(of))}" if unit(a) and (of == "user" or of != metric) else ""
 
 
 def settings(a: Analysis, version: str) -> dict[str, dict[str, object]]:
@@ -377,11 +386,11 @@ def all_metrics(a: Analysis, arm: ArmComparison, *, among_rows: bool = False) ->
 
     def line(x: Lift | Withheld) -> tuple[Cell | str, ...]:
         if isinstance(x, Withheld):
-            return Cell(x.metric, per(a, x.metric)), Cell(f"not shown: {x.reason.words}", span=5)
+            return Cell(a.called(x.metric), per(a, x.metric)), Cell(f"not shown: {x.reason.words}", span=5)
         digits, saved = decimals([x.absolute]), arm.saved.get(x.metric)
         notes = (per(a, x.metric), "interval widened*" if x.cautious else "")
         return (
-            Cell(x.metric, ", ".join(filter(None, notes))),
+            Cell(a.called(x.metric), ", ".join(filter(None, notes))),
             number(x.control, digits),
             number(x.treatment, digits),
             effect(ArmDifference(x.absolute, None), per_user=""),
@@ -421,18 +430,18 @@ def by_week(a: Analysis, arm: ArmComparison) -> Table:
     """The effect in the first week and since."""
     change = arm.change
     assert change is not None
-    first = Column(f"{a.experiment.meta.metric} by week", "per day, of users who came in week 1", words=True)
+    first = Column(f"{a.called(a.experiment.meta.metric)} by week", "per day, of users who came in week 1", words=True)
     line = row(change.trend, effect(change.first), effect(change.since), p_value(change.p_value))
     title = "by week, at a single look"
     return Table(title, (first, *numbers("week 1", change.weeks, "p of no change")), (line,))
 
 
-def followed(arm: ArmComparison) -> Table:
+def followed(a: Analysis, arm: ArmComparison) -> Table:
     """Every followed metric now, and the days on which it was seen to move."""
     sides = {1: "higher", -1: "lower", 0: "no change shows"}
     rows = (
         row(
-            course.metric,
+            a.called(course.metric),
             effect(course.points[-1].on_all_days),
             sides[course.now],
             NONE if course.seen is None else " to ".join(map(str, dict.fromkeys(course.seen))),
@@ -444,7 +453,7 @@ def followed(arm: ArmComparison) -> Table:
     return Table("any day, with intervals that hold on all days at once", columns, tuple(rows))
 
 
-def by_day(arm: ArmComparison) -> Table:
+def by_day(a: Analysis, arm: ArmComparison) -> Table:
     """Every followed metric by day, with the interval for all days."""
     courses = [*([arm.course] if arm.course else []), *arm.guardrails]
     found = {(course.metric, point.day): point.on_all_days for course in courses for point in course.points}
@@ -453,14 +462,14 @@ def by_day(arm: ArmComparison) -> Table:
         row(str(day), *(effect(found.get((course.metric, day))) for course in courses))
         for day in sorted({day for _, day in found})
     )
-    return Table("", (first, *numbers(*(course.metric for course in courses))), tuple(rows))
+    return Table("", (first, *numbers(*(a.called(course.metric) for course in courses))), tuple(rows))
 
 
 def by_segment(a: Analysis, arm: ArmComparison) -> Table:
     """Every metric by segment."""
     first = Column("segment", f"{arm.arm} against {a.control}", words=True)
-    rows = (row(each.name, number(each.users), *map(effect, each.lifts)) for each in arm.segments)
-    columns = (first, *numbers("users", *(x.metric for x in arm.segments[0].lifts)))
+    rows = (row(_segment(a, each.name), number(each.users), *map(effect, each.lifts)) for each in arm.segments)
+    columns = (first, *numbers("users", *(a.called(x.metric) for x in arm.segments[0].lifts)))
     return Table("by segment, at a single look: for understanding, not for deciding", columns, tuple(rows))
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import groupby, pairwise
+from itertools import groupby
 from typing import Any, NamedTuple
 
 import altair as alt
@@ -21,7 +21,16 @@ from outlay.core.wording import Interval, plain
 from outlay.evaluating.budget_curve import BudgetCurve, CurvePoint
 from outlay.pages.amounts import Names, head
 from outlay.pages.frontier_answers import CurveAnswers
-from outlay.pages.frontier_words import CurveWording, badge, beside_old, headline, marginal_course, measured_on, table
+from outlay.pages.frontier_words import (
+    CurveWording,
+    badge,
+    beside_old,
+    distinct,
+    headline,
+    marginal_course,
+    measured_on,
+    table,
+)
 from outlay.pages.page import Spec, in_colours, inline, middle, scale_around, template, told_page, told_value
 from outlay.pages.tables import per
 
@@ -43,9 +52,9 @@ def render(curve: BudgetCurve, campaign: Campaign, run: str = "RUN") -> str:
     """
     told = None if campaign.unit == "day" else campaign.timed
     wording, answers = CurveWording.of(curve, campaign, run), CurveAnswers.of(curve, campaign)
-    drawn, requested, money = Drawn(curve, answers), curve.requested, curve.money_limit
+    drawn, requested, money = Drawn(curve, answers, wording.names), curve.requested, curve.money_limit
     goals = [p for goal in curve.goals for p in (goal.point, goal.sure) if p is not None]
-    points = _distinct([*curve.curve, *(p for p in (*requested, *goals) if p.budget <= curve.most)])
+    points = distinct([*curve.curve, *(p for p in (*requested, *goals) if p.budget <= curve.most)])
     points = [p for p in points if answers is None or p.totals is not None]
     start = min(range(len(points)), key=lambda i: abs(points[i].budget - requested[0].budget))
     near = NEAR * (curve.most - curve.least)
@@ -67,7 +76,7 @@ def render(curve: BudgetCurve, campaign: Campaign, run: str = "RUN") -> str:
         c=curve,
         wording=wording,
         answers=answers,
-        names=Names(campaign),
+        names=wording.names,
         money=money,
         limit_drawn=limit is not None,
         figures={
@@ -97,6 +106,7 @@ class Drawn:
 
     curve: BudgetCurve
     answers: CurveAnswers | None
+    names: Names
 
     def x(self, budget: float) -> float:
         """Where a budget stands."""
@@ -171,17 +181,11 @@ class Drawn:
         """Of the axis of budgets."""
         money = self.curve.money_limit
         if self.answers is None:
-            return f"{self.curve.money}, {per(money)}"
+            return f"{self.names.budget(money)}, {per(money)}"
         times = None if self.curve.totals is None else self.curve.totals.times
-        names = self.answers.names
+        names = self.names
         unit = names.money_unit if times is not None else " ".join([names.money_unit, names.per(money, daily=False)])
         return f"{head(names.budget(money), unit)}{self.answers.span if times is not None else ''}"
-
-
-def _distinct(points: Sequence[CurvePoint]) -> list[CurvePoint]:
-    """By budget, each once."""
-    ordered = sorted(points, key=lambda p: p.budget)
-    return ordered[:1] + [p for before, p in pairwise(ordered) if p.budget > before.budget]
 
 
 class Axes(NamedTuple):

@@ -14,8 +14,8 @@ from outlay.core.wording import NONE, change, exact, number, plain
 from outlay.evaluating.budget_curve import BudgetCurve, CurvePoint, Goal
 from outlay.evaluating.totals import BudgetTotals, Total
 from outlay.evaluating.verdict import SAME_SPEND
-from outlay.pages.amounts import Names, Rounding, capital, head
-from outlay.pages.frontier_words import one_more, out_of_reach, question
+from outlay.pages.amounts import Names, Rounding, brief_change, capital, head
+from outlay.pages.frontier_words import TABLE_STEPS, distinct, one_more, out_of_reach, question
 from outlay.pages.tables import Cell, Column, Row, Table, numbers, row, words
 
 
@@ -81,7 +81,7 @@ class CurveAnswers:
         if point is None or point.totals is None or now is None:
             return ""
         less = now.value - point.totals.money.value
-        share = _share(-less / now.value)
+        share = brief_change(-less / now.value)
         return f"keep today's {self.names.reward} for {self.money.amount(less, self._unit)} less{self.span} ({share})"
 
     @property
@@ -139,17 +139,16 @@ class CurveAnswers:
         if now is None or not now.value or point.totals is None:
             return ""
         share = point.totals.money.value / now.value - 1
-        return "" if abs(share) < SAME_SPEND else f" ({_share(share)})"
+        return "" if abs(share) < SAME_SPEND else f" ({brief_change(share)})"
 
     @property
     def table(self) -> Table:
         """Every tenth budget of the curve, and those requested."""
-        points = {p.budget: p for p in (*self.curve.curve[::10], *self.curve.requested)}
         asked = {p.budget for p in self.curve.requested}
         own = self.curve.money_limit.limit
         rows = []
-        for budget, point in sorted(points.items()):
-            mark = "" if budget not in asked else " (yours)" if budget == own else " (asked for)"
+        for point in distinct([*self.curve.curve[::TABLE_STEPS], *self.curve.requested]):
+            mark = "" if point.budget not in asked else " (yours)" if point.budget == own else " (asked for)"
             rows.append(
                 self._line(f"{self._bare(point)}{mark}", point, "not told", look="chosen" if mark else "", limit=False)
             )
@@ -295,7 +294,3 @@ class CurveAnswers:
 
 def _ends(of: Total, told: Callable[[float], str]) -> str:
     return "" if of.low is None or of.high is None else f"{told(of.low)} to {told(of.high)}"
-
-
-def _share(share: float) -> str:
-    return change(share, 0) if abs(share) >= 0.1 else change(share)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -12,7 +11,20 @@ from numpy.typing import NDArray
 
 from outlay.core.campaign import BudgetLimit, Campaign
 from outlay.core.estimate import Target
-from outlay.core.wording import NONE, Interval, advised, change, days, decimals, ends, exact, number, percent, plain
+from outlay.core.wording import (
+    NONE,
+    Interval,
+    advised,
+    change,
+    days,
+    decimals,
+    ends,
+    exact,
+    number,
+    percent,
+    plain,
+    singular,
+)
 from outlay.evaluating.budget_curve import BudgetCurve, CurvePoint, Goal
 from outlay.pages.amounts import Names, capital
 from outlay.pages.tables import Cell, Column, Row, Table, figure, kept, limit, per, words
@@ -90,7 +102,8 @@ class CurveWording:
     def one(self) -> str:
         """What one more of the reward is called: `active day`, or `unit of spend`."""
         label = self.names.reward
-        return label[:-1] if self.names.counts and label.endswith("s") and not label.endswith("ss") else f"of {label}"
+        one = singular(label)
+        return one if self.names.counts and one != label else f"of {label}"
 
     def value(self, value: float) -> str:
         """The objective, without its unit."""
@@ -183,8 +196,6 @@ def table(curve: BudgetCurve, wording: CurveWording, *, brief: bool = False) -> 
     `brief`: without what a budget's policy is made of, and the marginal reward.
     """
     money = curve.money_limit
-    points = sorted([*curve.curve[::TABLE_STEPS], *curve.requested], key=lambda p: p.budget)
-    points = points[:1] + [p for before, p in pairwise(points) if p.budget > before.budget]
     columns = (
         Column("budget", per(money)),
         Column("buys", wording.reward),
@@ -220,7 +231,12 @@ def table(curve: BudgetCurve, wording: CurveWording, *, brief: bool = False) -> 
         return Row(cells, look="chosen" if mark else "")
 
     title = f"{curve.campaign}: what a budget buys, {exact(curve.confidence)} intervals on {measured_on(curve)}"
-    return Table(title, columns, tuple(map(line, points)))
+    return Table(title, columns, tuple(map(line, distinct([*curve.curve[::TABLE_STEPS], *curve.requested]))))
+
+
+def distinct(points: Sequence[CurvePoint]) -> list[CurvePoint]:
+    """By budget, each once."""
+    return [point for _, point in sorted({p.budget: p for p in points}.items())]
 
 
 def _marginal(point: CurvePoint) -> Cell:

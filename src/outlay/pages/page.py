@@ -230,9 +230,15 @@ def _setting(value: object) -> str:
     return NONE if value is None else str(value)
 
 
-def limit_line(value: float, budget: BudgetLimit, along: Literal["x", "y"], scale: Any) -> list[Any]:
-    """A dashed rule at the limit with its words, standing on the x axis or lying across from the y axis."""
-    said = f"{'at most' if budget.sign > 0 else 'at least'} {plain(value)}" if value == budget.limit else "limit"
+def limit_line(budget: BudgetLimit, along: Literal["x", "y"], scale: Any) -> list[Any]:
+    """A dashed rule at a limit with its words."""
+    return rule_line(
+        budget.limit, f"{'at most' if budget.sign > 0 else 'at least'} {plain(budget.limit)}", along, scale
+    )
+
+
+def rule_line(value: float, said: str, along: Literal["x", "y"], scale: Any) -> list[Any]:
+    """A dashed rule with its words, standing on the x axis or lying across from the y axis."""
     chart = alt.Chart(inline([{"limit": value, "words": said}]))
     rule = chart.mark_rule(color=INK, strokeDash=[5, 4], strokeWidth=1.4)
     low, high = scale["domain"]

@@ -17,7 +17,7 @@ from outlay.evaluating.evaluation import Evaluation
 from outlay.evaluating.first_days import SAME
 from outlay.evaluating.totals import DecisionTotals, SegmentTotals, TotalChange
 from outlay.evaluating.verdict import SAME_SPEND, VerdictKind
-from outlay.pages.amounts import Names, Rounding, capital, head
+from outlay.pages.amounts import Names, Rounding, brief_change, capital, head
 from outlay.pages.lines import Line, Lines
 from outlay.pages.tables import Table, numbers, row, words
 
@@ -369,7 +369,7 @@ class PageOne:
             return " for the same money"
         what = "" if self._names.money_unit else f" {self._names.budget(self._names.money)}"
         side = "less" if share < 0 else "more"
-        return f" for {self._money(found.money, abs(more.value))} {side}{what} ({self._share(share)})"
+        return f" for {self._money(found.money, abs(more.value))} {side}{what} ({brief_change(share)})"
 
     def _bound(self, found: DecisionTotals, kept: str) -> str:
         """How sure the total itself is."""
@@ -427,12 +427,8 @@ class PageOne:
     def _more(self, of: TotalChange | None) -> str:
         if of is None or of.more is None:
             return NONE
-        share = "" if of.share is None else f" ({self._share(of.share)})"
+        share = "" if of.share is None else f" ({brief_change(of.share)})"
         return f"{Rounding.of_change(of).signed(of.more.value)}{share}"
 
     def _given(self, each: SegmentTotals) -> str:
         return NONE if each.given is None else " → ".join(number(x, 2) for x in each.given)
-
-    @staticmethod
-    def _share(share: float) -> str:
-        return change(share, 0) if abs(share) >= 0.1 else change(share)

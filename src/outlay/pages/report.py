@@ -104,7 +104,7 @@ def _evaluation_figures(run: RunResults) -> list[tuple[str, str, Spec]]:
     if paths := evaluation.diagnostics.paths:
         made.append(("evidence", "Logged paths that match the policy", charts.matching_paths(paths)))
     if overlap := evaluation.diagnostics.overlap:
-        made.append(("evidence", "Weights of single decisions", charts.mean_ratios(overlap)))
+        made.append(("evidence", "Weights of single decisions", charts.mean_ratios(run, overlap)))
     return made
 
 
@@ -132,7 +132,7 @@ def measurement_plane(results: RunResults, budget_index: int) -> Spec:
     area = alt.Chart(inline([{"from": budget.limit, "to": edge}])).mark_rect(color=ORANGE, opacity=0.06)
     layers: list[Any] = [
         area.encode(x=alt.X("from:Q", scale=x_scale), x2="to:Q"),
-        *limit_line(budget.limit, budget, "x", x_scale),
+        *limit_line(budget, "x", x_scale),
     ]
     if candidates:
         numbers = (("step", "step"), ("multiplier", "λ"), ("cost", "cost"), ("reward", "reward"))
@@ -302,7 +302,7 @@ def measured_cost(results: RunResults, budget_index: int) -> Spec:
     scale = scale_around([*middle([d["value"] for d in data]), budget.limit])
     lines = _lines(data, "budget", title, [b.name for b in results.budgets], None, scale)
     return finished(
-        alt.layer(lines, *limit_line(budget.limit, budget, "y", scale)),
+        alt.layer(lines, *limit_line(budget, "y", scale)),
         210,
         f"{title} over training steps, with its limit",
     )

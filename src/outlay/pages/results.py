@@ -176,7 +176,7 @@ def badge(results: RunResults) -> tuple[str, str]:
     certificate = results.evaluation.certificate
     loss = "; a loss against the old policy" if certificate.loses else ""
     if certificate.held:
-        return "open", f"{certificate.held} held while serving{loss}"
+        return "open", f"{results.called(certificate.held)} held while serving{loss}"
     if not certificate.certified:
         return "no", "✕ Not certified"
     limits = "Limit" if len(results.budgets) == 1 else "All limits"
@@ -251,7 +251,12 @@ def shares_finding(results: RunResults) -> str:
     if not moves:
         return "Who gets what"
     most = sorted(moves, key=lambda key: -abs(moves[key][1] - moves[key][0]))[:2]
-    parts = (f"{shown(a)} in {s} from {percent(moves[s, a][0])} to {percent(moves[s, a][1])}" for s, a in most)
+    told = results.campaign.told
+    parts = []
+    for segment, action in most:
+        what = f"{told('actions', shown(action))} in {told('segments', segment)}"
+        old, new = map(percent, moves[segment, action])
+        parts.append(f"{what} from {old} to {new}")
     return f"Share of {results.action_label}: {', '.join(parts)}"
 
 

@@ -20,7 +20,7 @@ from outlay.evaluating.check_result import CheckResult
 from outlay.evaluating.checks import CHECKS
 from outlay.evaluating.evaluation import Evaluation
 
-Look = Literal["", "yes", "no", "doubted"]
+Look = Literal["", "yes", "no", "doubted", "best", "over"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,9 +46,10 @@ class Cell:
         text: the value.
         note: small below it on a page, e.g. its interval.
         brief: what a terminal shows in place of both; by default the text, and the note in brackets.
-        look: `yes` and `no` are marked, a doubted number has a star.
+        look: `yes` and `no` are marked, a doubted number has a star; `best` is bold, `over` a limit orange.
         span: over how many columns.
         link: where the text leads on a page; empty: nowhere.
+        more: further small lines below the note, with their looks.
     """
 
     text: str = NONE
@@ -57,6 +58,7 @@ class Cell:
     look: Look = ""
     span: int = 1
     link: str = ""
+    more: tuple[tuple[str, Look], ...] = ()
 
     @property
     def line(self) -> str:
@@ -220,8 +222,7 @@ def _again(target: Target) -> bool:
 
 def by_estimator(evaluation: Evaluation, campaign: Campaign) -> Table:
     """The evaluated policy by every estimator."""
-    mine, _ = by_quantity(evaluation)
-    return side_by_side(f"{evaluation.title}, by each estimator", mine, evaluation, campaign)
+    return side_by_side(f"{evaluation.title}, by each estimator", evaluation.estimates, evaluation, campaign)
 
 
 def differences(evaluation: Evaluation, campaign: Campaign) -> list[tuple[str, Table]]:
@@ -317,12 +318,12 @@ def paths(evaluation: Evaluation, *, once: bool = False) -> Table:
     return Table("Logged paths that match the policy", columns, tuple(rows))
 
 
-def overlap(evaluation: Evaluation) -> Table:
+def overlap(evaluation: Evaluation, campaign: Campaign) -> Table:
     """Single decisions of the policy against the log, by segment."""
     heads = ("decisions", "matching", "effective decisions", "mean of π/p", "standard error")
     rows = (
         row(
-            line.segment,
+            campaign.told("segments", line.segment),
             number(line.choices),
             exact(line.matched, 3),
             number(line.ess, 0),
@@ -344,41 +345,11 @@ def propensities(check: BehaviourCheck, given: str) -> Table:
     return Table("", columns, tuple(rows))
 
 
-def every(estimates: Sequence[Estimate], evaluation: Evaluation, campaign: Campaign) -> Table:
-    """All estimates, one a line, with effective users and whether to rely on them."""
-    columns = (*words("policy", "quantity", "estimator"), *numbers("value", "effective users"), *words("use"))
-    rows = (
-        row(
-            *(e.policy, quantity(e.target, campaign, window(evaluation)), e.estimator),
-            figure(e, decimals([e])),
-            number(e.ess, 0),
-            use(e),
-            look="withheld" if e.withheld else "",
-        )
-        for e in estimates
-    )
-    return Table("", columns, tuple(rows))
-
-
-def use(e: Estimate) -> str:
-    """Whether to act on a number, and why not."""
-    if e.withheld:
-        return f"withheld: {e.withheld}"
-    return "recommended" if e.recommended else f"not recommended: {e.caution}" if e.caution else "for comparison"
-
-
 def estimators(estimates: Sequence[Estimate]) -> Table:
     """What each estimator is, and what it rests on."""
     names = dict.fromkeys(e.estimator for e in estimates)
     rows = (row(name, ESTIMATORS[name].title, ESTIMATORS[name].assumes) for name in names)
     return Table("", words("estimator", "name", "rests on"), tuple(rows))
-
-
-def by_quantity(evaluation: Evaluation) -> tuple[list[Estimate], list[Estimate]]:
-    """The estimates of the evaluated policy and those of the others, quantity by quantity."""
-    order = list(dict.fromkeys(e.target for e in (*evaluation.estimates, *evaluation.beside)))
-    mine, others = (sorted(es, key=lambda e: order.index(e.target)) for es in (evaluation.estimates, evaluation.beside))
-    return mine, others
 
 
 def window(evaluation: Evaluation) -> int | None:

@@ -215,7 +215,7 @@ def gap_words(gap: Gap, campaign: Campaign, of: str) -> str:
     """
     error = quantile((1 + campaign.train.confidence) / 2) * gap.std_error
     days = Target.parse(objective(campaign)).days
-    unit = f"{campaign.reward_label} per user in {days} days" if days else f"{campaign.reward_label} per decision"
+    unit = f"{campaign.told('reward')} per {f'user in {days} days' if days else 'decision'}"
     share = f" ({gap.share:.1%} ± {error / abs(gap.objective):.1%} of the mixture's)" if gap.objective else ""
     taken = {0: "none of its policies had to be added", 1: "1 policy was added on the way"}.get(
         gap.added, f"{gap.added} policies were added on the way"
