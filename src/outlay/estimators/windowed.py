@@ -113,7 +113,7 @@ def _counted(data: Transitions, split: int) -> bool:
     by_chance = pdtr(LEAST_ROWS - 1, pairs.sum(axis=1, keepdims=True) * share) > CHANCE
     thin = (pairs < LEAST_ROWS) & by_chance & data.states.allowed
     meet = sum(of * len(np.unique(user[thin[state, a]])) for a, of in enumerate(share))
-    return meet <= SUPPORT * len(data.users_of(split))
+    return bool(meet <= SUPPORT * len(data.users_of(split)))
 
 
 def claimed(campaign: Campaign, days: int | None) -> int | None:
