@@ -99,7 +99,7 @@ def test_the_decision_people_money_risk_and_day_one_are_told_first() -> None:
 EVERY = {
     VerdictKind.SERVE: ("Switch to the new coupons.", "27,500 more active days"),
     VerdictKind.BEHIND_CAP: ("Switch to the new coupons, with a cap on the money.", "27,500 more active days"),
-    VerdictKind.OLD_RULED_OUT: ("Switch to the new coupons: today's break your limit.", "27,500 more"),
+    VerdictKind.OLD_RULED_OUT: ("Switch to the new coupons: today's coupons break your limit.", "27,500 more"),
     VerdictKind.CONSTANT: ("Give everyone the same", "2 yuan for 60% of users, a large one for 40% of users"),
     VerdictKind.TEST: ("Test the new coupons on some users first.", "The estimate is about 27,500 more"),
     VerdictKind.PROMISING: ("Test the new coupons on some users first.", "The estimate is about 27,500 more"),
@@ -288,7 +288,7 @@ def test_who_gets_more_and_other_budgets_in_totals() -> None:
     assert [[cell.text for cell in row.cells] for row in found.budgets.rows] == [
         ["1.65", "2,280,000", "990,000", "−10,100"],
         ["2 (yours)", "3,040,000", "1,027,600", "+27,500"],
-        ["2.75", "3,590,000", "1,043,000", "+42,900"],
+        ["2.75 (today's money)", "3,590,000", "1,043,000", "+42,900"],
     ]
 
 

@@ -250,10 +250,15 @@ class PageOne:
         own = None if found.reward.more is None else found.reward.more.value
         lines.append((limit, found.money.new.value, found.reward.new.value, own))
         lines.sort()
-        money = head(self._names.budget(self._names.money), self._names.money_unit)
+        money, now = head(self._names.budget(self._names.money), self._names.money_unit), found.money.now
+
+        def mark(of: float, spent: float) -> str:
+            same = now is not None and abs(spent - now.value) < SAME_SPEND * now.value
+            return " (yours)" if of == limit else " (today's money)" if same else ""
+
         rows = [
             row(
-                f"{plain(each)}{' (yours)' if each == limit else ''}",
+                f"{plain(each)}{mark(each, spent)}",
                 Rounding.of_change(found.money).number(spent),
                 Rounding.of_change(found.reward).number(reward),
                 NONE if more is None else Rounding.of_change(found.reward).signed(more),
@@ -317,7 +322,7 @@ class PageOne:
 
     @property
     def _broken(self) -> str:
-        return ": today's break your limit" if self.evaluation.verdict.broken else ""
+        return f": today's {self._names.things} break your limit" if self.evaluation.verdict.broken else ""
 
     @property
     def _same(self) -> bool:
