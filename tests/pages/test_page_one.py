@@ -288,7 +288,7 @@ def test_who_gets_more_and_other_budgets_in_totals() -> None:
     assert [[cell.text for cell in row.cells] for row in found.budgets.rows] == [
         ["1.65", "2,280,000", "990,000", "−10,100"],
         ["2 (yours)", "3,040,000", "1,027,600", "+27,500"],
-        ["2.75 (today's money)", "3,590,000", "1,043,000", "+42,900"],
+        ["2.75 (about today's money)", "3,590,000", "1,043,000", "+42,900"],
     ]
 
 

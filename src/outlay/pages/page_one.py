@@ -38,6 +38,7 @@ MISSING = {
     ReasonKind.DAYS: "Days differ by more than users tell.",
     ReasonKind.APPROXIMATE: "The new choices look at single past days, which the columns of the log do not have.",
 }
+NEAR = 0.05  # of today's money: a limit that spends so nearly as much is told as one that spends it
 MOST_SEGMENTS = 6
 
 
@@ -253,8 +254,8 @@ class PageOne:
         money, now = head(self._names.budget(self._names.money), self._names.money_unit), found.money.now
 
         def mark(of: float, spent: float) -> str:
-            same = now is not None and abs(spent - now.value) < SAME_SPEND * now.value
-            return " (yours)" if of == limit else " (today's money)" if same else ""
+            same = now is not None and abs(spent - now.value) < NEAR * now.value
+            return " (yours)" if of == limit else " (about today's money)" if same else ""
 
         rows = [
             row(

@@ -1,0 +1,44 @@
+"""Whether states are counted: few, and each met often enough, with every action that the log gives there."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from outlay.core.transitions import CERTIFY, Transitions
+from outlay.estimators.windowed import LEAST_ROWS, counted
+from small_logs import transitions
+
+USERS, DAYS, ACTIONS = 2000, 5, 4
+
+
+def log(states: int, *, avoided: bool = False) -> Transitions:
+    """Users who stay in one of so many states; actions are drawn evenly, the last one, if `avoided`, in even states."""
+    rng = np.random.default_rng(0)
+    user, day = np.repeat(np.arange(USERS), DAYS), np.tile(np.arange(DAYS), USERS)
+    state = rng.integers(states, size=USERS)[user]
+    action = rng.integers(ACTIONS - (state % 2) * avoided)
+    return transitions(
+        user=user,
+        day=day,
+        state=state,
+        action=action,
+        outcome=rng.random((len(user), 2)),
+        num_states=states,
+        num_actions=ACTIONS,
+        split=CERTIFY,
+    )
+
+
+@pytest.mark.parametrize(("states", "expected"), [(20, True), (100, True), (400, False)])
+def test_states_with_few_rows_of_each_action_are_not_counted(states: int, expected: bool) -> None:
+    data = log(states)
+    assert counted(data, CERTIFY) == expected
+    pairs = np.bincount(np.asarray(data.state) * ACTIONS + data.action, minlength=states * ACTIONS)
+    assert expected == ((pairs < LEAST_ROWS).mean() < 0.01), "as often a policy gives what was hardly ever given there"
+    rows = np.bincount(data.state)
+    assert (rows[data.state] >= LEAST_ROWS * ACTIONS).mean() > 0.99, "though there are rows enough for all actions"
+
+
+def test_an_action_that_the_log_avoids_in_some_states_leaves_them_counted() -> None:
+    assert counted(log(20, avoided=True), CERTIFY)
