@@ -21,7 +21,7 @@ import outlay
 from conftest import Habit
 from outlay.choosing.run import Run
 from outlay.core.errors import FolderError
-from outlay.core.files import MANIFEST, can_resume
+from outlay.core.files import MANIFEST, partial_of
 from patience import PATIENCE
 from telling import missing
 
@@ -326,5 +326,5 @@ def test_ctrl_c_promises_what_resume_keeps(habit: Habit, tmp_path: Path) -> None
     process.send_signal(signal.SIGINT)
     _, said = process.communicate(timeout=PATIENCE)
     assert process.returncode == 130
-    assert not missing(said, "checkpoint", "--resume")
-    assert can_resume(out)
+    assert not missing(said, ".run.partial", "--resume")
+    assert partial_of(out).is_dir()

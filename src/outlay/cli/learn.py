@@ -33,7 +33,7 @@ from outlay.cli.console import (
 )
 from outlay.core.actions import shown
 from outlay.core.errors import OutlayError, listed, nearest
-from outlay.core.files import can_resume, partial_of
+from outlay.core.files import partial_of
 from outlay.core.wording import Interval, counted, decimals, exact, in_units, number, percent, signed
 from outlay.training import METHODS, ORACLES
 
@@ -492,15 +492,10 @@ def train(
         _show_seeds(runs, out, as_json=as_json, quiet=quiet)
         return
     options |= {"seed": seed, "resume": resume, "overwrite": overwrite, "workers": workers}
-    try:
-        with progress("train", quiet=quiet or as_json) as report:
-            from outlay.jobs.train import train as job
+    with keeping(partial_of(out), "--resume"), progress("train", quiet=quiet or as_json) as report:
+        from outlay.jobs.train import train as job
 
-            run = job(source, out, progress=report, **options)
-    except KeyboardInterrupt:
-        if can_resume(out):
-            warn("There is a checkpoint; continue with --resume.")
-        raise
+        run = job(source, out, progress=report, **options)
     if as_json:
         print_json({"run": str(out), **run.manifest})
     elif not quiet:
