@@ -157,7 +157,7 @@ def test_an_impossible_budget_is_refused(a_run: Path, tmp_path: Path) -> None:
         command=("frontier", a_run, "--budget", 0.01, "--export", tmp_path / "b"),
     )
     refused(tmp_path, "worth: is 0", "2.5", command=("frontier", a_run, "--worth", 0))
-    refused(tmp_path, "gain: is -1", "0.03", command=("frontier", a_run, "--gain", -1))
+    refused(tmp_path, "gain: is -1", "0.02", command=("frontier", a_run, "--gain", -1))
     found = outlay("frontier", a_run, "--budget", "much")
     assert found.code == 2
     assert "--budget" in found.err

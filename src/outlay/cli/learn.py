@@ -143,6 +143,7 @@ def init(
     asking = not (yes or quiet or as_json) and sys.stdin.isatty() and stdout.is_terminal
     found = guide(log, out, query=query, ask=_Asking(verbose) if asking else None)
     if quiet and not as_json:
+        _end_if_refused(found.errors, tell=True)
         return
     if not (asking or as_json):
         _show_columns(found.looked, verbose=verbose)
@@ -153,10 +154,12 @@ def init(
     if as_json:
         columns = [asdict(each) for each in found.looked]
         print_json({"path": str(out), "read": found.read, "columns": columns, "check": checked.to_dict()})
+        _end_if_refused(checked.findings)
         return
     if asking:
         say(*found.read)
     _show_draft(out, found.looked, checked, verbose=verbose)
+    _end_if_refused(checked.findings)
 
 
 def _show_columns(looked: Sequence[Reasoned], *, verbose: bool) -> None:
@@ -272,12 +275,7 @@ def check(
         _show_check(found, verbose=verbose)
         if report is not None:
             say(f"{report} written: the log on one page, with charts; it works offline.")
-    if quiet:  # errors still show
-        for finding in found.findings:
-            if finding.level == "error":
-                warn(_line(finding))
-    if found.blocks:
-        raise typer.Exit(2)
+    _end_if_refused(found.findings, tell=quiet)
 
 
 def plan_log(
@@ -412,6 +410,16 @@ def _signed(e: Effect) -> tuple[str, str]:
     """An effect and its interval, with signs, rounded alike."""
     digits = decimals([Interval(e.effect, e.low, e.high)])
     return signed(e.effect, digits), f"{signed(e.low, digits)} to {signed(e.high, digits)}"
+
+
+def _end_if_refused(findings: Sequence[Finding], *, tell: bool = False) -> None:
+    """End with 2 where one of them is an error, told on stderr where nothing else tells it."""
+    errors = [finding for finding in findings if finding.level == "error"]
+    if tell:
+        for each in errors:
+            warn(_line(each))
+    if errors:
+        raise typer.Exit(2)
 
 
 def _line(finding: Finding) -> str:

@@ -117,17 +117,19 @@ class Guided:
 
     Attributes:
         text: the campaign file.
-        read: how texts were read, a sentence each.
         looked: what was found of every column.
+        read: how texts were read, a sentence each.
+        errors: what `check` rejects, which only other rows would put right.
     """
 
     text: str
     looked: tuple[Reasoned, ...]
     read: tuple[str, ...] = ()
+    errors: tuple[Finding, ...] = ()
 
 
 def init(log: Any, out: str | Path = "campaign.toml", *, query: str | None = None, ask: Ask | None = None) -> str:
-    """Write a commented campaign file for a log, one that `check` does not reject.
+    """Write a commented campaign file for a log, one that `check` does not reject unless rows repeat others.
 
     Args:
         log: Parquet, CSV (.gz) and others (`logs/formats.py`), a file or a glob, or a list of them; or an address
@@ -188,9 +190,10 @@ def guide(log: Any, out: str | Path, *, query: str | None = None, ask: Ask | Non
             while True:
                 temporary.write_text(draft.text(), encoding="utf-8")
                 findings = _errors(Campaign.load(temporary), fetched)
-                if not findings:
-                    return Guided(draft.text(), draft.noted(looked), recognised.words)
-                draft = _better(draft, findings, log)
+                better = _better(draft, findings, log)
+                if better is draft:
+                    return Guided(draft.text(), draft.noted(looked), recognised.words, findings)
+                draft = better
 
 
 def _settle(ask: Ask, found: tuple[str, str, str]) -> str:
@@ -337,13 +340,13 @@ def _better(draft: Draft, findings: tuple[Finding, ...], log: Place) -> Draft:
     """The draft without what is rejected, as far as it can do without.
 
     Raises:
-        LogError: if it needs all of that.
+        LogError: if it needs all of that, and the log's rows alone would not put it right.
     """
     better = draft
     for finding in findings:
         better = better.without(finding) or better
-    if better is draft:
-        first = findings[0]
+    first = next((each for each in findings if each.key != "log.rows"), None)
+    if better is draft and first is not None:
         raise LogError(first.message, file=log, where=first.where, way_out=first.way_out)
     return better
 
