@@ -128,7 +128,7 @@ def _failing(asked: str | None) -> list[str]:
     names = [] if asked is None else [name.strip() for name in asked.split(",") if name.strip()]
     for name in names:
         if name not in OUTCOMES:
-            raise OutlayError(f"names {name!r}.", where="--fail-on", way_out=nearest(name, OUTCOMES, "Outcomes"))
+            raise OutlayError(f"names {name!r}.", where="--fail-on", way_out=nearest(name, OUTCOMES, "Give some of"))
     return names
 
 
@@ -377,9 +377,10 @@ def compare(
         ),
     ] = "ddqn,edrr,bcq,bcq+network,orthogonal",
     responses: Annotated[str, typer.Option(metavar="NAMES", help="The response models.")] = "deepfm,din",
-    row: Annotated[
+    rows: Annotated[
         list[str] | None,
         typer.Option(
+            "--row",
             metavar="NAME",
             help="A row to make, by name, * for any text ('frontier*'); repeat it for several. Default: all.",
         ),
@@ -406,7 +407,7 @@ def compare(
             label_days=_whole_numbers("--label-days", label_days),
             oracles=_names(oracles),
             responses=_names(responses),
-            rows=row or None,
+            rows=rows or None,
             resume=resume,
             processes=processors(),
             threads=threads,

@@ -33,7 +33,8 @@ app = typer.Typer(
     help="Which incentive each user should get, day by day, so that a budget buys the most lasting activity.",
     epilog="Start with: outlay init LOG, or outlay simulate habit --out campaign. "
     "Exit codes: 0 done, 1 a bug in outlay, 2 wrong input or an infeasible limit, 3 what evaluate --fail-on names, "
-    "130 stopped by you (Ctrl-C), 141 the reader of a pipe has gone. With --json, an error is one JSON document on stdout.",
+    "130 stopped by you (Ctrl-C), 141 the reader of a pipe has gone. "
+    "With --json, an error is one JSON document on stdout.",
     no_args_is_help=True,
     context_settings={"help_option_names": ["-h", "--help"]},
     rich_markup_mode=None,
