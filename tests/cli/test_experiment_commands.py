@@ -121,10 +121,10 @@ def test_quiet_says_nothing(campaign: Path, tmp_path: Path) -> None:
         ((OLD, "new,random,action=2,share=0.4"), (), "describes the arm twice"),
         ((OLD, "new,random,share=0.4,share=0.5"), (), "describes the arm twice"),
         ((OLD, "new,random,share=half,budget=1"), (), "arm 'new'.share: is 'half' … number, as 0.5"),
-        ((OLD, "new,random,share=0.4"), (), "'new' has no budget"),
-        ((OLD,), (), "1 arm … at least 2"),
+        ((OLD, "new,random,share=0.4"), (), "'new' has no budget … Give it a budget."),
+        ((OLD,), (), "1 arm … at least 2. Add the arm"),
         ((OLD, NEW), ("--ramp", "0.5"), "--ramp: '0.5' … --ramp 0:0.01,2:0.1,4:1"),
-        ((OLD, NEW), ("--days", "10"), "whole weeks (7 or 14)"),
+        ((OLD, NEW), ("--days", "10"), "whole weeks. Give 7 or 14."),
         ((OLD, NEW), ("--decisions", "7,x"), "experiment.decisions[1]: is 'x' … whole number"),
         ((OLD, NEW), ("--start", "03/01/2027"), "--start: is '03/01/2027' … date … 2027-03-31"),
         (
