@@ -68,6 +68,13 @@ def test_copies_of_rows_are_told_from_rows_to_be_added_up(tmp_path: Path) -> Non
             prepare(campaign, tmp_path / "DATA")
 
 
+def test_a_page_of_html_is_no_table_and_is_told_before_the_file_that_stands(tmp_path: Path) -> None:
+    (tmp_path / "log.csv").write_text("<!DOCTYPE html>\n<html><body>Sign in, please</body></html>\n")
+    (tmp_path / "campaign.toml").touch()
+    with pytest.raises(LogError, match=r"log\.csv: is a page of HTML"):
+        init(tmp_path / "log.csv", tmp_path / "campaign.toml")
+
+
 def test_odd_columns_are_left_out_or_cast_and_said_so(tmp_path: Path) -> None:
     columns = panel(users=100)
     columns["spend_28d"] = columns.pop("spend")

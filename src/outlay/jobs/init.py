@@ -152,13 +152,8 @@ def init(log: Any, out: str | Path = "campaign.toml", *, query: str | None = Non
 def guide(log: Any, out: str | Path, *, query: str | None = None, ask: Ask | None = None) -> Guided:
     """The same, with the reason for every column."""
     out = as_path(out, "out", "the path of the campaign file to write")
-    if out.exists():
-        raise OutlayError(
-            "exists already, and what was changed in it would be lost.",
-            file=out,
-            where="--out",
-            way_out="Give another --out, or delete it first.",
-        )
+    if stands := out.exists():
+        ask = None  # the log is looked at, which may be wrong as well, and nothing is written
     if memory.is_table(log):
         table = out.with_suffix(".parquet")
         if table.exists():
@@ -185,6 +180,13 @@ def guide(log: Any, out: str | Path, *, query: str | None = None, ask: Ask | Non
         settle = None if ask is None else partial(_settle, ask)
         with open_recognised(log, Path(name), Copying(query, fetched), settle) as (source, recognised):
             draft, looked = _draft(source, recognised, _written(log, out), query, ask)
+            if stands:
+                raise OutlayError(
+                    "exists already, and what was changed in it would be lost.",
+                    file=out,
+                    where="--out",
+                    way_out="Give another --out, or delete it first.",
+                )
             looked = tuple(_dated(each, recognised) for each in looked)
         with new_file(out) as temporary:
             while True:
