@@ -207,8 +207,9 @@ def test_ctrl_c_is_told_without_a_traceback(habit: Habit, tmp_path: Path, monkey
     assert found.code == 130
     assert "interrupted" in found.err
     assert "Traceback" not in found.err
-    assert "--resume" not in found.err, "there is no checkpoint to go on from"
+    assert not missing(found.err, ".run.partial", "--resume")
     assert not (tmp_path / "run").exists()
+    assert not missing(outlay("evaluate", tmp_path / "run").err, "is not finished", "again, with --resume")
 
 
 def pressed() -> None:

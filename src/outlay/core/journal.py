@@ -154,7 +154,7 @@ def _alone(path: Path) -> Iterator[Path]:
     """
     folder, lock = partial_of(path), path.with_name(f".{path.name}.lock")
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        folder.mkdir(parents=True, exist_ok=True)
         held = os.open(lock, os.O_RDWR | os.O_CREAT, 0o666)
     except OSError as error:
         raise unwritable(path, error) from None
@@ -173,7 +173,7 @@ def _alone(path: Path) -> Iterator[Path]:
                 )
         os.write(held, f"{os.getpid():<20}".encode())
         try:
-            folder.mkdir(exist_ok=True)
+            folder.mkdir(exist_ok=True)  # it may have been renamed meanwhile
             yield folder
         finally:
             with suppress(OSError):
