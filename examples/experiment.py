@@ -61,7 +61,7 @@ outlay train {FOLDER}/campaign/campaign.toml --out {FOLDER}/old --method two-sta
 outlay train {FOLDER}/campaign/campaign.toml --out {FOLDER}/new
 """
 PLAN = f"""
-outlay experiment plan --log {FOLDER}/campaign/campaign.toml --out {FOLDER}/experiment.toml --name rehearsal
+outlay experiment plan {FOLDER}/campaign/campaign.toml --out {FOLDER}/experiment.toml --name rehearsal
  --start {{start}} --days 7 --ramp 0:0.2,2:1 --users {{users}}
  --arm old,bundle={FOLDER}/old/bundle,share=0.3,budget={{budget}}
  --arm new,bundle={FOLDER}/new/bundle,share=0.3,budget={{budget}}

@@ -52,7 +52,7 @@ outlay train {FOLDER}/data --out {FOLDER}/din --method two-stage --response din
 outlay train {FOLDER}/data --out {FOLDER}/rl --preset paper
 """
 PLAN = f"""
-outlay experiment plan --log {FOLDER}/campaign/campaign.toml --out {FOLDER}/experiment.toml --name paper-ab
+outlay experiment plan {FOLDER}/campaign/campaign.toml --out {FOLDER}/experiment.toml --name paper-ab
  --start {{start}} --days {{days}} --users {{users}} --ramp {RAMP}
  --arm din,bundle={FOLDER}/din/bundle,share=0.5,budget={{half}}
  --arm rl,bundle={FOLDER}/rl/bundle,share=0.5,budget={{half}}

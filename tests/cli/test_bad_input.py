@@ -364,15 +364,16 @@ def test_rows_without_a_feature_column_are_not_decided(finished: Path, tmp_path:
 
 @pytest.mark.parametrize("confidence", ["2", "0.5", "1", "-0.95", "nan"])
 def test_an_impossible_confidence_is_refused(confidence: str, run: Path, tmp_path: Path) -> None:
-    refused(tmp_path, "confidence: is", confidence, "0.95", command=("evaluate", run, "--confidence", confidence))
+    way_out = "finite number" if confidence == "nan" else "0.95"
+    refused(tmp_path, "--confidence: is", confidence, way_out, command=("evaluate", run, "--confidence", confidence))
 
 
 def test_an_unknown_method_is_refused_with_the_known_ones(habit: Habit, tmp_path: Path) -> None:
-    found = outlay("train", habit.data, "--out", tmp_path / "run", "--method", "aim")
-    assert found.code == 2
-    assert "'--method'" in found.err
-    assert "'aim'" in found.err
-    assert "aim-greedy" in found.err
+    for given, told in (("aim", "Did you mean 'aim-mean'?"), ("xyz", "aim-greedy")):
+        found = outlay("train", habit.data, "--out", tmp_path / "run", "--method", given)
+        assert found.code == 2
+        assert f"--method: is '{given}'" in found.err
+        assert told in found.err
     assert list(tmp_path.iterdir()) == []
 
 

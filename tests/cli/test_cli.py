@@ -207,8 +207,9 @@ def test_ctrl_c_is_told_without_a_traceback(habit: Habit, tmp_path: Path, monkey
     assert found.code == 130
     assert "interrupted" in found.err
     assert "Traceback" not in found.err
-    assert "--resume" not in found.err, "there is no checkpoint to go on from"
+    assert not missing(found.err, ".run.partial", "--resume")
     assert not (tmp_path / "run").exists()
+    assert not missing(outlay("evaluate", tmp_path / "run").err, "is not finished", "again, with --resume")
 
 
 def pressed() -> None:
@@ -346,3 +347,15 @@ def test_ctrl_c_while_the_command_line_is_loaded_is_one_line() -> None:
     assert found.returncode == 130
     assert found.stderr.startswith("interrupted; nothing half-written")
     assert found.stderr.count("\n") == 1
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="pipes break otherwise there")
+@pytest.mark.parametrize("command", [("--help",), ("doctor",), ("doctor", "--json"), ("evaluate", "none")])
+def test_a_pipe_whose_reader_has_gone_is_no_bug(command: tuple[str, ...]) -> None:
+    """`outlay … | head`"""
+    reader, writer = os.pipe()
+    os.close(reader)
+    code = f"import sys; sys.argv = ['outlay', *{command!r}]; from outlay.cli.main import run; run()"
+    found = subprocess.run([sys.executable, "-c", code], stdout=writer, stderr=writer, check=False)
+    os.close(writer)
+    assert found.returncode == 141

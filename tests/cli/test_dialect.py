@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+from typing import Any
 
 import pytest
 from typer.main import get_command
@@ -43,6 +45,34 @@ def test_former_names_of_options_work_and_are_not_shown() -> None:
         for old, new in names.items():
             assert f" {old} " not in help_text.replace(f" {new} ", " ")
             assert f"No such option: {old}" not in outlay(verb, old, "x").err
+
+
+@pytest.mark.parametrize("words", verbs(), ids=" ".join)
+def test_what_is_no_number_is_refused_by_the_options_name(words: list[str]) -> None:
+    command: Any = get_command(app)
+    for word in words:
+        command = command.commands[word]
+    for option in (each.opts[0] for each in command.params if each.metavar in ("NUMBER", "SHARE", "SECONDS")):
+        for text, wanted in (("nan", "number"), ("abc", "number")):
+            found = outlay(*words, option, text)
+            assert found.code == 2, found.err
+            assert re.search(rf"error: {option}: is '?{text}'?; expected: a .*{wanted}", found.err), found.err
+
+
+@pytest.mark.parametrize(
+    ("command", "told"),
+    [
+        (("train", "x", "--out", "y", "--method", "fronteir"), "--method: is 'fronteir'. Did you mean 'frontier'?"),
+        (("simulate", "habbit", "--out", "y"), "CAMPAIGN: is 'habbit'. Did you mean 'habit'?"),
+        (("evaluate", "x", "--fail-on", "xyz"), "--fail-on: names 'xyz'. Give some of: not-certified"),
+        (("compare", "x", "--oracles", "nope"), "--oracles: is nope. Give some of: ddqn"),
+        (("compare", "x", "--rows", "frontier"), "No such option: --rows"),
+    ],
+)
+def test_a_wrong_name_is_told_by_the_option_with_what_may_stand_there(command: tuple[str, ...], told: str) -> None:
+    found = outlay(*command)
+    assert found.code == 2
+    assert told in found.err
 
 
 def test_an_error_is_one_json_document_where_json_is_asked_for() -> None:

@@ -54,7 +54,7 @@ def plan(
     campaign: Path, out: Path, *more: str, arms: tuple[str, ...] = (OLD, NEW), start: str = "2999-01-07"
 ) -> Result:
     named = [part for arm in arms for part in ("--arm", arm)]
-    return outlay("experiment", "plan", "--log", campaign, "--start", start, "--out", out, *named, *more)
+    return outlay("experiment", "plan", campaign, "--start", start, "--out", out, *named, *more)
 
 
 @pytest.mark.parametrize("command", ["plan", "assign"])
@@ -77,7 +77,7 @@ def test_plan_then_assign(campaign: Path, tmp_path: Path) -> None:
     assert f"note: {NoteKind.RAMP_ENDS(growth=2, days=5).words}" in " ".join(planned.err.split())
     arms = tmp_path / "arms.parquet"
     log = campaign.parent / "log.parquet"
-    assigned = outlay("experiment", "assign", out, "--users", log, "--user", "user_id", "--day", "2", "--out", arms)
+    assigned = outlay("experiment", "assign", out, log, "--user", "user_id", "--day", "2", "--out", arms)
     assert (assigned.code, assigned.err) == (0, "")
     counts = dict(re.findall(r"^  (old|new) +(\d+)$", assigned.out, re.MULTILINE))
     found = pq.read_table(arms)["arm"].to_pylist()
@@ -102,9 +102,7 @@ def test_json_is_one_document(campaign: Path, tmp_path: Path) -> None:
     assert {power["metric"] for power in planned["power"]} == {"active", "cost", "redemption"}
     log = campaign.parent / "log.parquet"
     arms = tmp_path / "arms.csv"
-    found = outlay(
-        "experiment", "assign", out, "--users", log, "--user", "user_id", "--day", 0, "--out", arms, "--json"
-    )
+    found = outlay("experiment", "assign", out, log, "--user", "user_id", "--day", 0, "--out", arms, "--json")
     told = json.loads(found.out)
     assert told["users"] == told["eligible"] == 400
     assert [arm["arm"] for arm in told["arms"]] == ["old", "new"]
@@ -123,16 +121,16 @@ def test_quiet_says_nothing(campaign: Path, tmp_path: Path) -> None:
         ((OLD, "new,random,action=2,share=0.4"), (), "describes the arm twice"),
         ((OLD, "new,random,share=0.4,share=0.5"), (), "describes the arm twice"),
         ((OLD, "new,random,share=half,budget=1"), (), "arm 'new'.share: is 'half' … number, as 0.5"),
-        ((OLD, "new,random,share=0.4"), (), "'new' has no budget"),
-        ((OLD,), (), "1 arm … at least 2"),
+        ((OLD, "new,random,share=0.4"), (), "'new' has no budget … Give it a budget."),
+        ((OLD,), (), "1 arm … at least 2. Add the arm"),
         ((OLD, NEW), ("--ramp", "0.5"), "--ramp: '0.5' … --ramp 0:0.01,2:0.1,4:1"),
-        ((OLD, NEW), ("--days", "10"), "whole weeks (7 or 14)"),
+        ((OLD, NEW), ("--days", "10"), "whole weeks. Give 7 or 14."),
         ((OLD, NEW), ("--decisions", "7,x"), "experiment.decisions[1]: is 'x' … whole number"),
         ((OLD, NEW), ("--start", "03/01/2027"), "--start: is '03/01/2027' … date … 2027-03-31"),
         (
             (OLD, NEW),
             ("--lift", "2"),
-            "lift: is 2 … -1 and 1 … not 0 … 0.02 for 2%",
+            "--lift: is 2 … -1 and 1 … not 0 … 0.02 for 2%",
         ),
         ((OLD, "random,random,share=0.4,budget=9"), (), "arm 'random': … server's name"),
         ((OLD, NEW), ("--out", "/proc/plan.toml"), "/proc/plan.toml: cannot be written"),
@@ -154,7 +152,7 @@ def test_a_file_changed_by_hand_is_told(campaign: Path, tmp_path: Path) -> None:
     out = tmp_path / "experiment.toml"
     plan(campaign, out)
     out.write_text(out.read_text().replace("share = 0.4", "share = 0.5"))
-    found = outlay("experiment", "assign", out, "--users", "users.parquet", "--day", 0, "--out", tmp_path / "a.parquet")
+    found = outlay("experiment", "assign", out, "users.parquet", "--day", 0, "--out", tmp_path / "a.parquet")
     assert found.code == 2
     assert "experiment.seal: is " in found.err
     assert not missing(found.err, "experiment.seal", "ramp")
@@ -239,7 +237,7 @@ def test_an_analysis_of_a_file_changed_by_hand_is_refused(folder: Path, tmp_path
         (("--column", "cost"), "--column: is 'cost' … every role once … --column cost="),
         (("--column", "cost="), "--column: is 'cost='"),
         (("--column", "cost=a", "--column", "cost=b"), "--column: is 'cost=b' … every role once"),
-        (("--day", 0), "day: is 0 … at least 1 … counted from 1"),
+        (("--day", 0), "--day: is 0 … at least 1 … counted from 1"),
         (("--assigned", "none.csv"), "none.csv, assigned: does not exist … outlay experiment assign"),
         (("--promised", "none.json"), "none.json, promised: does not exist … RUN/estimates.json"),
         (("--promised", "old=none.json"), "'old' … control"),

@@ -147,8 +147,8 @@ def test_a_goal_is_answered_with_its_budget_and_leaves_the_page(a_run: Path) -> 
 
 
 def test_an_impossible_budget_is_refused(a_run: Path, tmp_path: Path) -> None:
-    for budget, words in (("-1", "budget: is -1;"), ("nan", "budget: is nan;"), ("inf", "budget: is inf;")):
-        refused(tmp_path, words, "at least 0", command=("frontier", a_run, "--budget", budget))
+    for budget, words in (("-1", "at least 0"), ("nan", "finite number"), ("inf", "finite number")):
+        refused(tmp_path, f"--budget: is {budget};", words, command=("frontier", a_run, "--budget", budget))
     refused(
         tmp_path,
         "budget 0.01: lies below the curve",
@@ -156,12 +156,12 @@ def test_an_impossible_budget_is_refused(a_run: Path, tmp_path: Path) -> None:
         "Give 0.",
         command=("frontier", a_run, "--budget", 0.01, "--export", tmp_path / "b"),
     )
-    refused(tmp_path, "worth: is 0", "2.5", command=("frontier", a_run, "--worth", 0))
-    refused(tmp_path, "gain: is -1", "0.03", command=("frontier", a_run, "--gain", -1))
+    refused(tmp_path, "--worth: is 0", "2.5", command=("frontier", a_run, "--worth", 0))
+    refused(tmp_path, "--gain: is -1", "0.02", command=("frontier", a_run, "--gain", -1))
     found = outlay("frontier", a_run, "--budget", "much")
     assert found.code == 2
     assert "--budget" in found.err
-    refused(tmp_path, "confidence: is 2", command=("frontier", a_run, "--confidence", 2))
+    refused(tmp_path, "--confidence: is 2", command=("frontier", a_run, "--confidence", 2))
 
 
 def test_a_run_without_a_frontier_is_told_apart(finished: Path, habit: Habit, tmp_path: Path) -> None:
@@ -240,7 +240,7 @@ def test_what_the_counted_model_does_not_apply_to_is_refused(habit: Habit, tmp_p
     )
     refused(
         tmp_path,
-        "oracle: is 'tabular', which lp does not take",
+        "--oracle: is 'tabular', which lp does not take",
         "--method frontier",
         command=("train", habit.campaign, *out, "--oracle", "tabular", "--method", "lp"),
     )

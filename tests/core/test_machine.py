@@ -168,3 +168,15 @@ def test_what_was_done_stays_where_the_work_can_go_on(
     with pytest.raises(type(error)):
         cut_off()
     assert (partial_of(out) / "done").exists() == stays
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="there is no folder that takes no entries")
+def test_a_folder_that_takes_no_entries_is_no_bug() -> None:
+    out = Path("/proc/out")
+    for making in (
+        new_folder(out),
+        unfinished_folder(out, {}),
+        partial_folder(out, "run", resume=False),
+    ):
+        with pytest.raises(FolderError, match=r"/proc/out: cannot be written .* Give another path"):
+            making.__enter__()

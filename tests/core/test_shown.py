@@ -43,6 +43,16 @@ def test_a_console_shows_a_line() -> None:
     assert repr(RESULT) == "Result: two <b> lines. Tables: empty (0), lines (2)."
 
 
+def test_print_breaks_sentences_into_lines_of_a_screen() -> None:
+    long = Result([])
+    long.headline = lambda: f"It is 2.5 of 3. {'Very long ' * 12}indeed. So it is."  # type: ignore[method-assign]
+    lines = str(long).splitlines()
+    assert lines[0] == "Result: It is 2.5 of 3."
+    assert lines[-2:] == ["So it is.", "Tables: empty (0), lines (0)."]
+    assert max(map(len, lines)) <= 80
+    assert "\n" not in repr(long)
+
+
 def test_a_notebook_shows_the_first_table_that_has_rows_and_names_the_others() -> None:
     page = RESULT._repr_html_()
     assert "two &lt;b&gt; lines" in page

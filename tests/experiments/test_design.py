@@ -59,9 +59,9 @@ def test_coverage_is_that_of_the_last_step() -> None:
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
-        ({"days": 10}, r"`days` is 10; .*\(7 or 14\)"),
-        ({"days": 3}, r"`days` is 3; .*\(7\)"),
-        ({"decisions": [8, 14]}, "whole number of weeks"),
+        ({"days": 10}, r"`days` is 10; .*Give 7 or 14"),
+        ({"days": 3}, r"`days` is 3; .*Give 7\."),
+        ({"decisions": [8, 14]}, "each must be whole weeks"),
         ({"decisions": [7]}, r"end with `days` \(14\)"),
         ({"decisions": [14, 7, 14]}, "must increase and end"),
         ({"guardrails": ["cost", "active"]}, "'active' appears twice"),

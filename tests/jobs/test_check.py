@@ -46,6 +46,25 @@ def test_a_user_that_is_the_place_of_a_row_is_a_warning(tmp_path: Path) -> None:
     assert "log.user" in where(check(path), "warning")
 
 
+@pytest.mark.parametrize(
+    ("limit", "ends"),
+    [
+        ("at_most = -1", "least that the log shows is 0 per decision"),
+        ("at_least = 3.5", "most that the log shows is 3 per decision"),
+        ('at_most = -1\nper = "user"', "least that the log shows is 0 per user"),
+        ("at_most = 0", None),
+        ("at_least = 2.9", None),
+        ('at_least = 3.5\nper = "user"', None),
+    ],
+)
+def test_a_limit_that_every_row_breaks_blocks(limit: str, ends: str | None, tmp_path: Path) -> None:
+    path = campaign_file(tmp_path, panel(users=100))
+    path.write_text(path.read_text().replace("at_most = 1.2", limit))
+    report = check(path)
+    assert where(report, "error") == ([] if ends is None else ["budget coupon_cost"])
+    assert ends is None or ends in report.findings[0].message
+
+
 def test_the_report_is_json(tmp_path: Path) -> None:
     report = check(campaign_file(tmp_path, panel(), log='propensity = "p"'))
     content = json.loads(json.dumps(report.to_dict(), allow_nan=False))

@@ -17,7 +17,7 @@ from outlay.comparing.contenders import Learning, planned
 from outlay.comparing.results import CONTROLS, Comparison
 from outlay.core.campaign import BudgetLimit
 from outlay.core.errors import FolderError, OutlayError
-from outlay.core.files import can_resume
+from outlay.core.files import partial_of
 from outlay.jobs import compare as job
 from outlay.jobs.compare import compare
 from outlay.pages.comparison_table import lead, title
@@ -227,7 +227,7 @@ def test_an_interrupted_comparison_goes_on_and_ends_as_if_nothing_had_happened(
     monkeypatch.setattr(Learning, "rules", interrupted)
     with pytest.raises(KeyboardInterrupt):
         compare(small, tmp_path / "out", **options)
-    assert can_resume(tmp_path / "out")
+    assert partial_of(tmp_path / "out").is_dir()
     assert not (tmp_path / "out").exists()
     with pytest.raises(FolderError, match="was begun with another immediate"):
         compare(small, tmp_path / "out", resume=True, immediate=9.0, **options)

@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 from campaign_files import panel
 from outlay.core.campaign import Campaign
 from outlay.core.errors import LogError, OutlayError
+from outlay.experiments.planning import measure_past
 from outlay.jobs.check import check
 from outlay.jobs.init import OpenQuestion, guide, init
 from outlay.jobs.prepare import prepare
@@ -47,6 +48,31 @@ def test_a_plain_log_is_guessed_and_prepared(tmp_path: Path) -> None:
     assert campaign.log.source == "log.parquet"
     assert "CHECK" in text
     assert len(prepare(tmp_path / "campaign.toml", tmp_path / "DATA")) == 400
+
+
+def test_copies_of_rows_are_told_from_rows_to_be_added_up(tmp_path: Path) -> None:
+    """A file is written in spite of them, since nothing but the log is wrong."""
+    columns = panel(users=100)
+    copied = {name: [*values, *values[:3]] for name, values in columns.items()}
+    differing = copied | {"spend": [*columns["spend"], 1.0, 2.0, 3.0]}
+    for place, (log, copies) in enumerate(((copied, True), (differing, False))):
+        campaign = tmp_path / f"{place}.toml"
+        [found] = guide(write(tmp_path, log), campaign, query=None).errors
+        assert found.count == 3
+        assert ("3 rows are exact copies" in found.message, "SELECT DISTINCT" in found.way_out) == (copies, copies)
+        assert ("aggregate" in found.way_out) != copies
+        assert found in check(campaign).findings
+        with pytest.raises(LogError, match="exact copies" if copies else "Sum them"):
+            measure_past(Campaign.load(campaign), 4)
+        with pytest.raises(LogError, match="exact copies" if copies else "aggregate"):
+            prepare(campaign, tmp_path / "DATA")
+
+
+def test_a_page_of_html_is_no_table_and_is_told_before_the_file_that_stands(tmp_path: Path) -> None:
+    (tmp_path / "log.csv").write_text("<!DOCTYPE html>\n<html><body>Sign in, please</body></html>\n")
+    (tmp_path / "campaign.toml").touch()
+    with pytest.raises(LogError, match=r"log\.csv: is a page of HTML"):
+        init(tmp_path / "log.csv", tmp_path / "campaign.toml")
 
 
 def test_odd_columns_are_left_out_or_cast_and_said_so(tmp_path: Path) -> None:

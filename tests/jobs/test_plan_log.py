@@ -108,9 +108,9 @@ def test_a_log_in_which_nothing_was_random_has_a_plan_but_no_cost(tmp_path: Path
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (["--gain", "2"], "gain: is 2; must be between 0 and 1"),
-        (["--users", "0"], "users: is 0; must be at least 1"),
-        (["--days", "-3"], "days: is -3; must be at least 1"),
+        (["--gain", "2"], "--gain: is 2; must be between 0 and 1"),
+        (["--users", "0"], "--users: is 0; must be at least 1"),
+        (["--days", "-3"], "--days: is -3; must be at least 1"),
     ],
 )
 def test_wrong_sizes_are_one_error(past: Path, options: list[str], said: str) -> None:

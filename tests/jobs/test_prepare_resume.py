@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -17,7 +18,8 @@ import outlay
 from campaign_files import campaign_file, panel
 from outlay.core.assignment import Assignment
 from outlay.core.errors import FolderError, LogError
-from outlay.core.journal import Journal, resumable_folder
+from outlay.core.files import partial_of, read_manifest
+from outlay.core.journal import Journal, partial_folder, unfinished_folder
 from outlay.logs import blocks, encode
 
 ROWS = 40  # of a block
@@ -112,13 +114,25 @@ def test_with_another_log_it_starts_again(tmp_path: Path, small_blocks: list[str
     assert again.data_hash == outlay.prepare(path, tmp_path / "WHOLE", threads=1).manifest.data_hash
 
 
-def test_one_process_at_a_time(tmp_path: Path) -> None:
-    with (
-        resumable_folder(tmp_path / "DATA", {}),
-        pytest.raises(FolderError, match="being written by another process"),
-        resumable_folder(tmp_path / "DATA", {}),
-    ):
+@pytest.mark.parametrize("first", [True, False])
+@pytest.mark.parametrize("second", [True, False])
+def test_one_process_at_a_time(first: bool, second: bool, tmp_path: Path) -> None:
+    """Neither a folder that goes on by itself nor one that goes on with --resume is taken from who writes it."""
+
+    def making(resumable: bool) -> Any:
+        return unfinished_folder(out, {}) if resumable else partial_folder(out, "run", resume=False)
+
+    out = tmp_path / "out"
+    with making(first):
+        (partial_of(out) / "part").touch()
+        with pytest.raises(FolderError, match=rf"another outlay is writing to it \(process {os.getpid()}\)"):
+            making(second).__enter__()
+        with pytest.raises(FolderError, match=r"is not finished.*\.out\.partial.*again, with --resume"):
+            read_manifest(out, "run")
+        assert (partial_of(out) / "part").exists()
+    with making(second):  # it is free again
         pass
+    assert not [*tmp_path.glob("*.lock"), *tmp_path.glob(".*.lock")]
 
 
 def test_a_line_that_was_cut_off_does_not_count(tmp_path: Path) -> None:

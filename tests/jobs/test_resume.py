@@ -21,7 +21,7 @@ import outlay
 from conftest import Habit
 from outlay.choosing.run import Run
 from outlay.core.errors import FolderError
-from outlay.core.files import MANIFEST, can_resume
+from outlay.core.files import MANIFEST, partial_of
 from patience import PATIENCE
 from telling import missing
 
@@ -143,9 +143,9 @@ def killed(way: tuple[Any, Any, str], habit: Habit, tmp_path_factory: pytest.Tem
 
 def test_a_killed_training_leaves_nothing_that_reads_as_finished(killed: Killed) -> None:
     partial = killed.folder.with_name(".run.partial")
-    assert [path.name for path in killed.folder.parent.iterdir()] == [partial.name]
+    assert sorted(path.name for path in killed.folder.parent.iterdir()) == [".run.lock", partial.name]
     assert not (partial / MANIFEST).exists()
-    with pytest.raises(FolderError, match="does not exist"):
+    with pytest.raises(FolderError, match=r"is not finished.*with --resume"):
         Run.open(killed.folder)
     with pytest.raises(FolderError, match=r"not a finished RUN folder.*--resume"):
         Run.open(partial)
@@ -154,7 +154,7 @@ def test_a_killed_training_leaves_nothing_that_reads_as_finished(killed: Killed)
 def test_a_wrong_option_does_not_cost_the_checkpoint(killed: Killed, habit: Habit) -> None:
     """Another seed, method or campaign is refused, and the run can still be resumed."""
     out, other = killed.folder, {"aim-greedy": "frontier", "frontier": "lp"}[killed.method]
-    before = sorted(out.parent.rglob("*"))
+    before = sorted(partial_of(out).rglob("*"))
     with pytest.raises(FolderError, match="made with another seed"):
         outlay.train(
             habit.data,
@@ -167,7 +167,7 @@ def test_a_wrong_option_does_not_cost_the_checkpoint(killed: Killed, habit: Habi
         )
     with pytest.raises(FolderError, match="made with another method, oracle"):
         outlay.train(habit.data, out, seed=2, method=other, oracle="ddqn", resume=True)
-    assert sorted(out.parent.rglob("*")) == before
+    assert sorted(partial_of(out).rglob("*")) == before
 
 
 def test_other_limits_on_the_same_log_are_another_training(killed: Killed, habit: Habit, tmp_path: Path) -> None:
@@ -326,5 +326,5 @@ def test_ctrl_c_promises_what_resume_keeps(habit: Habit, tmp_path: Path) -> None
     process.send_signal(signal.SIGINT)
     _, said = process.communicate(timeout=PATIENCE)
     assert process.returncode == 130
-    assert not missing(said, "checkpoint", "--resume")
-    assert can_resume(out)
+    assert not missing(said, ".run.partial", "--resume")
+    assert partial_of(out).is_dir()

@@ -551,7 +551,7 @@ def test_every_goal_is_met_by_its_budget_and_by_none_below() -> None:
 
 def test_a_goal_beyond_the_curve_is_said_to_be_no_budget_of_it() -> None:
     content = told()
-    goals = reached(content, asked(gain=5.0, worth=1e-9), lambda _: content.curve[0])
+    goals = reached(content, asked(gain=0.99, worth=1e-9), lambda _: content.curve[0])
     assert [goal.point for goal in goals] == [None, None]
     answers = CurveAnswers.of(replace(content, goals=goals), campaign(content))
     assert answers is not None
@@ -560,7 +560,9 @@ def test_a_goal_beyond_the_curve_is_said_to_be_no_budget_of_it() -> None:
         assert out_of_reach(goal) in str(answers.goals.rows)
 
 
-@pytest.mark.parametrize("wrong", [{"worth": 0.0}, {"worth": float("nan")}, {"gain": -1.0}, {"worth": True}])
+@pytest.mark.parametrize(
+    "wrong", [{"worth": 0.0}, {"worth": float("nan")}, {"gain": -1.0}, {"gain": 9.0}, {"worth": True}]
+)
 def test_an_amount_that_is_none_is_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(OutlayError, match=next(iter(wrong))):
         asked(**wrong)

@@ -345,7 +345,7 @@ PLAN = PlannedTest(
     alpha=0.05,
     enough=True,
     words="A test of 9,200 users a group.",
-    command="outlay experiment plan --log /home/me/campaigns/of/this/year/demo-campaign/campaign.toml",
+    command="outlay experiment plan /home/me/campaigns/of/this/year/demo-campaign/campaign.toml",
     placeholders="START is the date of its first day.",
 )
 

@@ -160,12 +160,31 @@ def test_guards_that_need_no_counter_give_none(bundle: Bundle, tmp_path: Path) -
         ]
 
 
-def test_an_absent_feature_gets_the_fallback(bundle: Bundle, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("body", "error", "way_out"),
+    [
+        ({"request_id": "a", "user_id": "b"}, "the field 'features' is missing.", "Add 'features'."),
+        (request(1, more=1), "the field 'more' is unknown.", "Leave 'more' out."),
+        (request(1, request_id="a\nb"), "the text holds a control character, such as a line break.", "Leave it out."),
+        (request(1, user_id=True), "Expected `int | float | str`, got `bool`.", "GET /openapi.json"),
+    ],
+)
+def test_a_request_that_is_none_says_the_way_out(client: Client, body: Any, error: str, way_out: str) -> None:
+    told = client.post("/v1/decisions", json=body).json()
+    assert told["error"] == error
+    assert told["way_out"].startswith(way_out)
+
+
+def test_an_absent_feature_gets_the_fallback_and_is_logged_once(
+    bundle: Bundle, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     with server(bundle, tmp_path / "ledger.db", fallback=1.5) as client:
         found = post(client, request(1, features={"level": 1}))
         assert (found["action"], found["reason"], found["probability"]) == (1.5, "missing_features", 1.0)
+        assert post(client, request(3, features={"level": 1}))["reason"] == "missing_features"
+        assert sum("lack the feature 'city'" in line for line in caplog.messages) == 1
         assert post(client, request(2, features=dict.fromkeys(STATE)))["reason"] == "policy"
-        assert 'outlay_absent_features_total{feature="city"} 1.0' in client.get("/metrics").text
+        assert 'outlay_absent_features_total{feature="city"} 2.0' in client.get("/metrics").text
 
 
 def test_without_a_ledger_the_answer_is_none_and_a_retry_is_served(client: Client) -> None:

@@ -200,7 +200,10 @@ def test_the_same_seed_gives_the_same_log_and_another_seed_another(tmp_path: Pat
 
 def test_a_folder_of_ours_is_replaced_and_another_is_not(tmp_path: Path) -> None:
     simulate("habit", tmp_path / "ours", users=10)
-    path = simulate("habit", tmp_path / "ours", users=20, seed=3)
+    for other in ({"users": 20}, {"days": 3}, {"users": 10, "seed": 1}):
+        with pytest.raises(FolderError, match=r"another campaign, .* --overwrite"):
+            simulate("habit", tmp_path / "ours", **{"users": 10, **other})  # type: ignore[arg-type]
+    path = simulate("habit", tmp_path / "ours", users=20, seed=3, overwrite=True)
     manifest = json.loads((path.parent / "manifest.json").read_text())
     assert (manifest["format"], manifest["rows"], manifest["seed"]) == ("outlay-campaign", 140, 3)
     (tmp_path / "theirs").mkdir()

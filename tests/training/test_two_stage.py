@@ -124,7 +124,7 @@ def test_a_comparison_holds_all_methods_to_the_same_spend(deep: Run, tmp_path: P
 
 def test_wrong_options_of_a_comparison_are_told(deep: Run, tmp_path: Path) -> None:
     for options, message in (
-        ({"oracles": ("dqn",)}, "oracles: is dqn. Known: ddqn, edrr, bcq"),
+        ({"oracles": ("dqn",)}, "oracles: is dqn. Give some of: ddqn, edrr, bcq"),
         ({"responses": ()}, "responses: is empty"),
         ({"seeds": 0}, "seeds: is 0"),
     ):

@@ -141,13 +141,14 @@ def _lines(told: _Told) -> Iterator[None]:
 
 
 @contextmanager
-def keeping(unfinished: Path) -> Iterator[None]:
-    """Say after Ctrl-C that the same command goes on with what is left, if the folder of what is done is there."""
+def keeping(unfinished: Path, option: str = "") -> Iterator[None]:
+    """Say after Ctrl-C that the same command (with `option`) goes on, if the folder of what is done is there."""
     try:
         yield
     except KeyboardInterrupt:
         if unfinished.is_dir():
-            stderr.print("What is done is kept; the same command goes on with what is left.", markup=False)
+            given = f" with {option}" if option else ""
+            warn(f"What is done is kept in {unfinished}; the same command{given} goes on with what is left.")
         raise
 
 

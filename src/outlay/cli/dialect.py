@@ -1,4 +1,4 @@
-"""One dialect for every command: options have one name each, and former names keep working.
+"""One dialect for every command: options have one name each, errors say what stood where; former names keep working.
 
 outlay frontier run --budget 1.5 -o bundle          # -h, -o, -q and -v mean the same everywhere
 outlay frontier run --budget 1.5 --export bundle    # a former name, which no help shows
@@ -6,12 +6,18 @@ outlay frontier run --budget 1.5 --export bundle    # a former name, which no he
 
 from __future__ import annotations
 
+import math
+import re
+from functools import partial
 from typing import Any
 
+import typer
 from typer.core import TyperCommand
 
+from outlay.core.errors import OutlayError, nearest
+from outlay.core.settings import WANTED
+
 FORMER = {
-    "compare": {"--rows": "--row"},
     "export-log": {"--campaign": "--name"},
     "frontier": {"--export": "--out"},
     "prepare": {"--cluster": "--ray"},
@@ -19,8 +25,63 @@ FORMER = {
 }  # command → former name of an option → its name
 
 
+def _processed(option: Any, context: Any, given: Any) -> Any:
+    """The value of an option; where it is none, the error says so as of a settings file.
+
+    Raises:
+        OutlayError: for text where a number is expected, an infinite number, or a name that is none of a choice.
+    """
+    try:
+        value = type(option).process_value(option, context, given)
+    except typer.BadParameter as error:
+        told, texts = str(error.message), given if isinstance(given, list | tuple) else [given]
+        way_out = f"See {context.command_path} -h."
+        if len(names := re.findall(r"'([^']*)'", told)) > 1 and "is not one of" in told:
+            found, way_out = f"is {names[0]!r}.", nearest(names[0], names[1:])
+        elif "valid" in told and ("number" in told or "integer" in told or "float" in told):
+            kind = float if "integer" not in told else int
+            wrong = next((each for each in texts if not _is(kind, each)), given)
+            found = f"is {wrong!r}; expected: {WANTED[kind.__name__]}."
+        else:
+            raise
+        raise OutlayError(found, where=_name(option), way_out=way_out) from None
+    for each in value if isinstance(value, list | tuple) else [value]:
+        if isinstance(each, float) and not math.isfinite(each):
+            found = f"is {each}; expected: {WANTED['finite_number']}."
+            raise OutlayError(found, where=_name(option), way_out=f"See {context.command_path} -h.")
+    return value
+
+
+def _is(kind: type, text: Any) -> bool:
+    try:
+        kind(text)
+    except (TypeError, ValueError):
+        return False
+    return True
+
+
+def _name(option: Any) -> str:
+    return str(option.metavar if option.param_type_name == "argument" else option.opts[0])
+
+
 class Command(TyperCommand):
-    """A command that still knows the former names of its options."""
+    """A command that still knows the former names of its options, and by whose options errors are told."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> Any:
+        """Values of the options, refused in words where they are none."""
+        for each in self.params:
+            each.process_value = partial(_processed, each)  # type: ignore[method-assign]
+        return super().parse_args(ctx, args)
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run it; an error about an argument of Python is one about the option."""
+        try:
+            return super().invoke(ctx)
+        except OutlayError as error:
+            names = {str(each.name): _name(each) for each in self.params}
+            if error.file is not None or error.where not in names:
+                raise
+            raise OutlayError(error.found, where=names[error.where], way_out=error.way_out) from None
 
     def make_parser(self, ctx: Any) -> Any:
         """The parser, to which former names are the same options."""

@@ -113,6 +113,9 @@ PageFile = Annotated[
 
 
 def plan(
+    campaign: Annotated[
+        Path, typer.Argument(metavar="CAMPAIGN", help="The campaign.toml with a past log of the users to be tested.")
+    ],
     arm: Arms,
     start: Annotated[str, typer.Option(metavar="DATE", help="Date of day 0, e.g. 2026-03-02.")],
     days: Annotated[int, typer.Option(metavar="NUMBER", help="Length of the test, in whole weeks.")] = 14,
@@ -148,11 +151,6 @@ def plan(
     out: Annotated[Path, typer.Option("--out", "-o", metavar="FILE", help="The file to write.")] = Path(
         "experiment.toml"
     ),
-    campaign: Annotated[
-        Path | None,
-        typer.Argument(metavar="CAMPAIGN", help="The campaign.toml with a past log of the users to be tested."),
-    ] = None,
-    log: Annotated[Path | None, typer.Option("--log", hidden=True)] = None,
     as_json: Json = False,
     quiet: Quiet = False,
     threads: Threads = None,
@@ -166,7 +164,7 @@ def plan(
     from outlay.jobs.plan_experiment import plan_experiment as job
 
     use_threads(threads)
-    known = Campaign.load(_given("CAMPAIGN", campaign, log))
+    known = Campaign.load(campaign)
     given = {
         "name": name or f"{known.meta.name}-{start}",
         "salt": salt,
@@ -198,13 +196,12 @@ def plan(
 
 def assign(
     experiment: Annotated[Path, typer.Argument(metavar="EXPERIMENT", help="The experiment.toml.")],
+    users: Annotated[
+        Path, typer.Argument(metavar="USERS", help="Parquet or CSV with a user column, for example a log.")
+    ],
     day: Annotated[int, typer.Option(metavar="NUMBER", help="Day of the test; 0 is its start.")],
     out: TableFile,
     user: Annotated[str, typer.Option(metavar="COLUMN", help="Name of the user column.")] = "user",
-    users: Annotated[
-        Path | None, typer.Argument(metavar="USERS", help="Parquet or CSV with a user column, for example a log.")
-    ] = None,
-    users_file: Annotated[Path | None, typer.Option("--users", hidden=True)] = None,
     as_json: Json = False,
     quiet: Quiet = False,
     threads: Threads = None,
@@ -218,7 +215,7 @@ def assign(
     from outlay.jobs.assign_users import assign_users as job
 
     use_threads(threads)
-    result = job(experiment, _given("USERS", users, users_file), out, day=day, user=user, threads=threads)
+    result = job(experiment, users, out, day=day, user=user, threads=threads)
     if as_json:
         print_json(result.to_dict())
     elif not quiet:
@@ -280,16 +277,6 @@ def analyze(
 
 for command in (plan, assign, analyze):
     app.command(cls=Command)(command)
-
-
-def _given(name: str, argument: Path | None, former: Path | None) -> Path:
-    """The argument, which could once be given as an option alone."""
-    found = [each for each in (argument, former) if each is not None]
-    if len(found) != 1:
-        raise OutlayError(
-            "is missing." if not found else "is given twice.", where=name, way_out="Give it once; -h shows where."
-        )
-    return found[0]
 
 
 def _arm(text: str) -> dict[str, Any]:

@@ -19,6 +19,7 @@ from outlay.cli.console import (
     RunFolder,
     Threads,
     Verbose,
+    keeping,
     print_json,
     progress,
     say,
@@ -30,7 +31,7 @@ from outlay.cli.console import (
 )
 from outlay.core.campaign import Campaign
 from outlay.core.errors import OutlayError, nearest
-from outlay.core.files import can_resume
+from outlay.core.files import partial_of
 from outlay.core.machine import processors
 from outlay.core.wording import exact, number, plain
 
@@ -128,7 +129,7 @@ def _failing(asked: str | None) -> list[str]:
     names = [] if asked is None else [name.strip() for name in asked.split(",") if name.strip()]
     for name in names:
         if name not in OUTCOMES:
-            raise OutlayError(f"names {name!r}.", where="--fail-on", way_out=nearest(name, OUTCOMES, "Outcomes"))
+            raise OutlayError(f"names {name!r}.", where="--fail-on", way_out=nearest(name, OUTCOMES, "Give some of"))
     return names
 
 
@@ -384,9 +385,10 @@ def compare(
         ),
     ] = "ddqn,edrr,bcq,bcq+network,orthogonal",
     responses: Annotated[str, typer.Option(metavar="NAMES", help="The response models.")] = "deepfm,din",
-    row: Annotated[
+    rows: Annotated[
         list[str] | None,
         typer.Option(
+            "--row",
             metavar="NAME",
             help="A row to make, by name, * for any text ('frontier*'); repeat the option for several. Default: all.",
         ),
@@ -404,28 +406,23 @@ def compare(
     Example: outlay compare campaign.toml --out comparison --seeds 5
     """
     use_threads(threads)
-    try:
-        with progress("compare", quiet=quiet or as_json) as report:
-            from outlay.jobs.compare import compare as job
+    with keeping(partial_of(out), "--resume"), progress("compare", quiet=quiet or as_json) as report:
+        from outlay.jobs.compare import compare as job
 
-            comparison = job(
-                campaign,
-                out,
-                seeds=seeds,
-                immediate=immediate,
-                label_days=_whole_numbers("--label-days", label_days),
-                oracles=_names(oracles),
-                responses=_names(responses),
-                rows=row or None,
-                resume=resume,
-                processes=processors(),
-                threads=threads,
-                progress=report,
-            )
-    except KeyboardInterrupt:
-        if can_resume(out):
-            warn("Finished rows are kept; continue with --resume.")
-        raise
+        comparison = job(
+            campaign,
+            out,
+            seeds=seeds,
+            immediate=immediate,
+            label_days=_whole_numbers("--label-days", label_days),
+            oracles=_names(oracles),
+            responses=_names(responses),
+            rows=rows or None,
+            resume=resume,
+            processes=processors(),
+            threads=threads,
+            progress=report,
+        )
     if as_json:
         print_json({"path": str(out), **asdict(comparison)})
     elif not quiet:

@@ -34,7 +34,7 @@ from outlay.cli.console import (
 from outlay.core.actions import shown
 from outlay.core.campaign import Campaign
 from outlay.core.errors import OutlayError, listed, nearest
-from outlay.core.files import can_resume, partial_of
+from outlay.core.files import partial_of
 from outlay.core.wording import Interval, counted, decimals, exact, in_units, number, signed
 from outlay.training import METHODS, ORACLES
 
@@ -151,6 +151,7 @@ def init(
     asking = not (yes or quiet or as_json) and sys.stdin.isatty() and stdout.is_terminal
     found = guide(log, out, query=query, ask=_Asking(verbose) if asking else None)
     if quiet and not as_json:
+        _end_if_refused(found.errors, tell=True)
         return
     if not (asking or as_json):
         _show_columns(found.looked, verbose=verbose)
@@ -161,10 +162,12 @@ def init(
     if as_json:
         columns = [asdict(each) for each in found.looked]
         print_json({"path": str(out), "read": found.read, "columns": columns, "check": checked.to_dict()})
+        _end_if_refused(checked.findings)
         return
     if asking:
         say(*found.read)
     _show_draft(out, found.looked, checked, verbose=verbose)
+    _end_if_refused(checked.findings)
 
 
 def _show_columns(looked: Sequence[Reasoned], *, verbose: bool) -> None:
@@ -282,12 +285,7 @@ def check(
         _show_check(found, Campaign.load(campaign), verbose=verbose)
         if report is not None:
             say(f"{report} written: the log on one page, with charts; it works offline.")
-    if quiet:  # errors still show
-        for finding in found.findings:
-            if finding.level == "error":
-                warn(_line(finding))
-    if found.blocks:
-        raise typer.Exit(2)
+    _end_if_refused(found.findings, tell=quiet)
 
 
 def plan_log(
@@ -417,6 +415,16 @@ def _signed(e: Effect) -> tuple[str, str]:
     return signed(e.effect, digits), f"{signed(e.low, digits)} to {signed(e.high, digits)}"
 
 
+def _end_if_refused(findings: Sequence[Finding], *, tell: bool = False) -> None:
+    """End with 2 where one of them is an error, told on stderr where nothing else tells it."""
+    errors = [finding for finding in findings if finding.level == "error"]
+    if tell:
+        for each in errors:
+            warn(_line(each))
+    if errors:
+        raise typer.Exit(2)
+
+
 def _line(finding: Finding) -> str:
     """What is wrong, where, and the way out."""
     return f"{finding.level}: {finding.where}: {finding.message} {finding.way_out}".rstrip()
@@ -496,15 +504,10 @@ def train(
         _show_seeds(runs, out, as_json=as_json, quiet=quiet)
         return
     options |= {"seed": seed, "resume": resume, "overwrite": overwrite, "workers": workers}
-    try:
-        with progress("train", quiet=quiet or as_json) as report:
-            from outlay.jobs.train import train as job
+    with keeping(partial_of(out), "--resume"), progress("train", quiet=quiet or as_json) as report:
+        from outlay.jobs.train import train as job
 
-            run = job(source, out, progress=report, **options)
-    except KeyboardInterrupt:
-        if can_resume(out):
-            warn("There is a checkpoint; continue with --resume.")
-        raise
+        run = job(source, out, progress=report, **options)
     if as_json:
         print_json({"run": str(out), **run.manifest})
     elif not quiet:

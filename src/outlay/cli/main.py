@@ -25,7 +25,7 @@ from outlay.core.errors import OutlayError
 from outlay.core.machine import in_words
 from outlay.core.version import __version__
 
-BUG, WRONG, INTERRUPTED = 1, 2, 130  # exit codes; the last as shells count Ctrl-C
+BUG, WRONG, INTERRUPTED, CLOSED = 1, 2, 130, 141  # exit codes; the last two as shells count Ctrl-C and SIGPIPE
 USAGE: Any = typer.BadParameter.__mro__[2]  # what Typer raises for wrong options, wherever it keeps its classes
 
 app = typer.Typer(
@@ -33,7 +33,8 @@ app = typer.Typer(
     help="Learn from a log which incentive each user should get, so that a budget buys the most lasting activity.",
     epilog="Start with: outlay init LOG, or outlay simulate habit --out campaign. "
     "Exit codes: 0 done, 1 a bug in outlay, 2 wrong input or an infeasible limit, 3 a result that evaluate "
-    "--fail-on names, 130 stopped with Ctrl-C. With --json, an error is one JSON document on stdout.",
+    "--fail-on names, 130 stopped with Ctrl-C, 141 the reader of a pipe closed it. "
+    "With --json, an error is one JSON document on stdout.",
     no_args_is_help=True,
     context_settings={"help_option_names": ["-h", "--help"]},
     rich_markup_mode=None,
@@ -83,6 +84,13 @@ def run() -> None:
     """Run the command line; every wrong input is one message and exit code 2, and with `--json` one document."""
     try:
         _run()
+    except (BrokenPipeError, SystemExit) as error:
+        if not isinstance(error if isinstance(error, BrokenPipeError) else error.__context__, BrokenPipeError):
+            raise
+        nowhere = os.open(os.devnull, os.O_WRONLY)  # for what is still to be flushed
+        for stream in (sys.stdout, sys.stderr):
+            os.dup2(nowhere, stream.fileno())
+        sys.exit(CLOSED)  # Click and Rich end with 1
     finally:
         interrupts.forget()
 
@@ -116,6 +124,7 @@ def _run() -> None:
     else:
         if code == INTERRUPTED:
             _end_interrupted()
+        sys.stdout.flush()
         sys.exit(code or 0)
 
 

@@ -158,6 +158,7 @@ def simulate(
     discount: Annotated[
         float | None, typer.Option(metavar="NUMBER", help="city: discount per day. Default: 0.9; with --slow 0.95.")
     ] = None,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace another campaign that this wrote.")] = False,
     as_json: Json = False,
     quiet: Quiet = False,
     threads: Threads = None,
@@ -190,6 +191,7 @@ def simulate(
         sparse=sparse,
         late=late,
         discount=discount,
+        overwrite=overwrite,
     )
     if as_json:
         print_json({"path": str(path), **read_manifest(out, "campaign")})

@@ -40,15 +40,19 @@ def new_file(path: Path) -> Iterator[Path]:
         temporary.replace(path)
     except OSError as error:
         about = {str(temporary), str(path), *map(str, path.parents)}
-        way_out = disk_way_out(error)
         if error.errno != errno.ENOSPC and error.filename not in about and temporary.name not in str(error):
             raise  # of something else that the block does
-        raise FolderError(
-            f"cannot be written ({error.strerror or error}).", file=path, way_out=way_out or "Give another path."
-        ) from None
+        raise unwritable(path, error) from None
     finally:
         with suppress(OSError):
             temporary.unlink(missing_ok=True)
+
+
+def unwritable(path: Path, error: Exception) -> FolderError:
+    """The error for a file or folder that the system does not let be written."""
+    reason = getattr(error, "strerror", None) or (error if isinstance(error, OSError) else os.strerror(errno.ENOSPC))
+    way_out = disk_way_out(error) or "Give another path."
+    return FolderError(f"cannot be written ({reason}).", file=path, way_out=way_out)
 
 
 def write_json(path: Path, value: object) -> None:
@@ -125,11 +129,10 @@ def new_folder(path: Path) -> Iterator[Path]:
         yield temporary
         put_in_place(temporary, path)
     except Exception as error:
-        way_out = None if isinstance(error, OutlayError) else disk_way_out(error)
-        if way_out is None:
+        ours = isinstance(error, OSError) and error.filename in {str(temporary), *map(str, path.parents)}
+        if isinstance(error, OutlayError) or not (ours or disk_way_out(error)):
             raise
-        reason = error.strerror if isinstance(error, OSError) and error.strerror else os.strerror(errno.ENOSPC)
-        raise FolderError(f"cannot be written ({reason}).", file=path, way_out=way_out) from None
+        raise unwritable(path, error) from None
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
 
@@ -137,13 +140,6 @@ def new_folder(path: Path) -> Iterator[Path]:
 def partial_of(path: Path) -> Path:
     """Where a folder that takes long is made until it is finished."""
     return path.with_name(f".{path.name}.partial")
-
-
-def can_resume(path: Path) -> bool:
-    """Whether a folder that was not finished has a checkpoint to go on from, or DATA that are prepared in part."""
-    partial = partial_of(path)
-    begun = partial_of(partial / "data").is_dir()
-    return begun or (partial.is_dir() and any(kind_of(inside) == "checkpoint" for inside in partial.iterdir()))
 
 
 def put_in_place(finished: Path, path: Path) -> None:
@@ -172,6 +168,13 @@ def read_manifest(folder: Path, kind: str, *, unfinished: str = "Make it again."
     Raises:
         FolderError: if it is missing, half-written, of another kind or of another format version.
     """
+    if (partial := partial_of(folder)).is_dir() and not folder.exists():
+        option = ", with --resume" if kind in ("run", "comparison") else ""
+        raise FolderError(
+            f"is not finished: what is done of it is in {partial}.",
+            file=folder,
+            way_out=f"If it was cut off, run the same command again{option}.",
+        )
     if not folder.exists():
         raise FolderError("does not exist.", file=folder, way_out="Check the path.")
     if not folder.is_dir():

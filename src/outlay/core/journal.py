@@ -17,12 +17,12 @@ import os
 import shutil
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 from outlay.core.errors import FolderError, LostWorkerError, OutlayError
-from outlay.core.files import check_replaceable, partial_of, put_in_place
+from outlay.core.files import check_replaceable, partial_of, put_in_place, unwritable
 from outlay.core.machine import DISK, disk_way_out
 
 if sys.platform != "win32":  # there, nothing keeps two runs apart
@@ -81,17 +81,8 @@ def unfinished_folder(path: Path, about: dict[str, Any]) -> Iterator[tuple[Path,
     Raises:
         FolderError: if nothing can be written there, or another run is making it.
     """
-    folder = partial_of(path)
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise FolderError(
-            f"cannot be written ({error.strerror}).",
-            file=path,
-            way_out=DISK.get(error.errno or 0, "Give another path."),
-        ) from None
-    try:
-        with _alone(folder, path):
+        with _alone(path) as folder:
             try:
                 journal = Journal(folder / JOURNAL)
                 if journal.about != about:
@@ -106,7 +97,7 @@ def unfinished_folder(path: Path, about: dict[str, Any]) -> Iterator[tuple[Path,
     except OSError as error:
         if error.errno not in DISK:
             raise
-        raise FolderError(f"cannot be written ({error.strerror}).", file=path, way_out=DISK[error.errno]) from None
+        raise unwritable(path, error) from None
 
 
 @contextmanager
@@ -137,43 +128,56 @@ def partial_folder(path: Path, kind: str, *, resume: bool) -> Iterator[Path]:
         resume: whether to go on.
 
     Raises:
-        FolderError: if there is nothing to go on with.
+        FolderError: if there is nothing to go on with, nothing can be written there, or another run is making it.
     """
-    folder = partial_of(path)
-    if not resume:
-        shutil.rmtree(folder, ignore_errors=True)
-    elif not folder.is_dir():
+    if resume and not partial_of(path).is_dir():
         raise FolderError(f"there is no unfinished {kind} to resume.", file=path, way_out="Leave out --resume.")
-    for left_over in folder.glob(".*.tmp"):  # of a process that was killed while writing
-        shutil.rmtree(left_over, ignore_errors=True)
-    folder.mkdir(parents=True, exist_ok=True)
-    try:
-        yield folder
-    except OutlayError as error:
-        if not resume and not isinstance(error, LostWorkerError) and disk_way_out(error) is None:
-            shutil.rmtree(folder, ignore_errors=True)
-        raise
+    with _alone(path) as folder:
+        if not resume:
+            _empty(folder)
+        for left_over in folder.glob(".*.tmp"):  # of a process that was killed while writing
+            shutil.rmtree(left_over, ignore_errors=True)
+        try:
+            yield folder
+        except OutlayError as error:
+            if not resume and not isinstance(error, LostWorkerError) and disk_way_out(error) is None:
+                shutil.rmtree(folder, ignore_errors=True)
+            raise
 
 
 @contextmanager
-def _alone(folder: Path, path: Path) -> Iterator[None]:
-    """Hold the folder against other processes.
+def _alone(path: Path) -> Iterator[Path]:
+    """The folder beside `path` in which it is made, held against other processes for as long as this one lives.
 
     Raises:
-        FolderError: if another one holds it.
+        FolderError: if another one holds it, or nothing can be written there.
     """
-    if sys.platform == "win32":
-        yield
-        return
-    held = os.open(folder, os.O_RDONLY)
+    folder, lock = partial_of(path), path.with_name(f".{path.name}.lock")
     try:
+        folder.mkdir(parents=True, exist_ok=True)
+        held = os.open(lock, os.O_RDWR | os.O_CREAT, 0o666)
+    except OSError as error:
+        raise unwritable(path, error) from None
+    try:
+        if sys.platform != "win32":
+            try:
+                fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                ours = os.path.samestat(os.fstat(held), lock.stat())
+            except (BlockingIOError, FileNotFoundError):
+                ours = False
+            if not ours:  # a lock that its owner has removed keeps nobody out
+                raise FolderError(
+                    f"another outlay is writing to it (process {os.read(held, 20).decode().strip()}).",
+                    file=path,
+                    way_out="Wait until it ends, or give another --out.",
+                )
+        os.write(held, f"{os.getpid():<20}".encode())
         try:
-            fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            raise FolderError(
-                "is being written by another process.", file=path, way_out="Wait for it, or give another --out."
-            ) from None
-        yield
+            folder.mkdir(exist_ok=True)  # it may have been renamed meanwhile
+            yield folder
+        finally:
+            with suppress(OSError):
+                lock.unlink()
     finally:
         os.close(held)
 

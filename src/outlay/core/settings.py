@@ -37,9 +37,9 @@ BOUNDS = {"gt": "above", "ge": "at least", "lt": "below", "le": "at most"}
 KINDS_OF_BOUNDS = {"greater_than", "greater_than_equal", "less_than", "less_than_equal"}
 
 
-def impossible(found: str) -> PydanticCustomError:
+def impossible(found: str, way_out: str = "") -> PydanticCustomError:
     """The error that a validator raises; unlike a ValueError, it is shown without a prefix of pydantic's."""
-    return PydanticCustomError("value_error", "{found}", {"found": found})
+    return PydanticCustomError("value_error", "{found}", {"found": found, "way_out": way_out})
 
 
 class Section(BaseModel):
@@ -127,7 +127,8 @@ def _in_words(error: ValidationError, content: Mapping[str, Any], model: type[Se
     if first["type"] == "missing":
         return "is missing.", where, "Add it."
     if first["type"] == "value_error":
-        return first["msg"].rstrip(".") + "." * (not first["msg"].endswith("?")), where, ""
+        way_out = str(first.get("ctx", {}).get("way_out", ""))
+        return first["msg"].rstrip(".") + "." * (not first["msg"].endswith("?")), where, way_out
     return f"is {first['input']!r}; expected: {_wanted(first)}.", where, ""
 
 

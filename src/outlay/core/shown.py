@@ -14,10 +14,12 @@ from __future__ import annotations
 import copy
 import html
 import json
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, fields, is_dataclass
 from importlib import import_module
+from textwrap import wrap
 from typing import Any, TypeVar
 
 import pyarrow as pa
@@ -29,6 +31,7 @@ from outlay.core.machine import optional
 ROWS = 20  # of a table in a notebook
 DIGITS = 4  # of a number there
 SENTENCES = ("words", "message", "way_out", "condition", "check", "question", "note")  # fields of results
+SENTENCE_END, WIDTH = re.compile(r"(?<=[.?!]) (?=[A-Z0-9])"), 80
 R = TypeVar("R")
 
 
@@ -52,6 +55,10 @@ class Shown(ABC):
     def __repr__(self) -> str:
         listed = ", ".join(f"{name} ({len(rows)})" for name, rows in self.tables().items())
         return f"{type(self).__name__}: {self.headline()}{f' Tables: {listed}.' if listed else ''}"
+
+    def __str__(self) -> str:
+        """For `print`: each sentence on lines of its own, no wider than a screen."""
+        return "\n".join(part for each in SENTENCE_END.split(repr(self)) for part in wrap(each, WIDTH))
 
     def _repr_html_(self) -> str:
         """For notebooks: the headline, and the first rows of the first table."""

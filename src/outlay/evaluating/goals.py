@@ -41,11 +41,11 @@ def asked(*, least_money: bool = False, worth: float | None = None, gain: float 
             )
         found.append(("worth", float(worth)))
     if gain is not None:
-        if isinstance(gain, bool) or not -1 < gain < float("inf"):
+        if isinstance(gain, bool) or not -1 < gain < 1:
             raise OutlayError(
-                f"is {gain!r}; expected: a share above -1.",
+                f"is {gain!r}; must be between -1 and 1.",
                 where="gain",
-                way_out="Say how much more than today, such as 0.03 for 3% more.",
+                way_out="Give a relative gain, e.g. 0.02 for 2%.",
             )
         found.append(("gain", float(gain)))
     return found

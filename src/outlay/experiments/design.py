@@ -84,9 +84,9 @@ class ExperimentMeta(Section):
     @model_validator(mode="after")
     def _consistent(self) -> Self:
         if self.days % WEEK:
-            raise impossible(f"`days` is {self.days}; must be whole weeks ({_weeks_near(self.days)})")
+            raise impossible(f"`days` is {self.days}; must be whole weeks", f"Give {_weeks_near(self.days)}.")
         if any(day % WEEK for day in self.decisions):
-            raise impossible(f"`decisions` is {list(self.decisions)}; each must be a whole number of weeks")
+            raise impossible(f"`decisions` is {list(self.decisions)}; each must be whole weeks", "Give e.g. 7,14.")
         if any(b <= a for a, b in pairwise(self.decisions)) or self.decisions[-1:] != (self.days,):
             raise impossible(f"`decisions` is {list(self.decisions)}; must increase and end with `days` ({self.days})")
         named = [self.metric, *self.guardrails]
@@ -130,7 +130,8 @@ class Arm(Section):
             )
         if self.kind != "holdout" and self.budget is None:
             raise impossible(
-                f"the arm {self.name!r} has no budget; arms that share one budget starve each other and bias the lift"
+                f"the arm {self.name!r} has no budget; arms that share one budget starve each other and bias the lift",
+                "Give it a budget.",
             )
         return self
 
@@ -155,7 +156,7 @@ class Experiment(Settings):
     @model_validator(mode="after")
     def _consistent(self) -> Self:
         if len(self.arms) < 2:
-            raise impossible(f"there is {len(self.arms)} arm; must be at least 2")
+            raise impossible(f"there is {len(self.arms)} arm; must be at least 2", "Add the arm to compare it with.")
         names = [arm.name for arm in self.arms]
         twice = sorted({name for name in names if names.count(name) > 1})
         if twice:
@@ -169,7 +170,9 @@ class Experiment(Settings):
             )
         total = sum(arm.share for arm in self.arms)
         if total > 1 + ROUNDING:
-            raise impossible(f"the shares of the arms sum to {total:.6g}; must be at most 1")
+            raise impossible(
+                f"the shares of the arms sum to {total:.6g}; must be at most 1", "Give one of them a smaller share."
+            )
         if not self.ramp or self.ramp[0].day != 0:
             raise impossible("the ramp must begin on day 0")
         for before, after in pairwise(self.ramp):

@@ -16,7 +16,7 @@ from outlay.core.errors import LogError, OutlayError, nearest
 from outlay.experiments.design import Experiment
 from outlay.experiments.moments import BEFORE, Metric
 from outlay.experiments.words import ExperimentNote, NoteKind
-from outlay.logs.reading import literal
+from outlay.logs.reading import copies_or, literal
 from outlay.logs.source import WHOLE, Source, Term
 
 DEFAULTS: dict[str, tuple[str, ...]] = {  # role → the columns that it may be in, the first that is there
@@ -352,8 +352,8 @@ def make_before(run: Run, relation: str, columns: ExperimentColumns) -> tuple[st
     return tuple(columns.values)
 
 
-def refuse_wrong_rows(run: Run, faults: Mapping[str, bool], assigned: bool) -> None:
-    """Find and report an example of wrong rows, if the sums say that there are any (`faults`)."""
+def refuse_wrong_rows(run: Run, relation: str, faults: Mapping[str, bool], assigned: bool) -> None:
+    """Find and report an example of wrong rows of the log `relation`, if the sums say that there are any (`faults`)."""
     if faults["other"] and assigned:
         user, given, logged, count = run(
             'SELECT "user", min(arm), min(logged_arm) FILTER (logged_arm <> arm), count(*) OVER () FROM test_rows '
@@ -392,11 +392,12 @@ def refuse_wrong_rows(run: Run, faults: Mapping[str, bool], assigned: bool) -> N
         example = run(
             f'SELECT "user", day, count(*) OVER () FROM {rows} GROUP BY "user", day HAVING count(*) > 1 LIMIT 1'
         )[0]
+        copied, way_out = copies_or(run, relation, "Sum them into one row per user and day.")
         raise LogError(
             f"{example[2]:,} users and days have more than one row, for example user {example[0]!r} on day "
-            f"{example[1]}.",
+            f"{example[1]}.{copied}",
             where="user, day",
-            way_out="Sum them into one row per user and day.",
+            way_out=way_out,
         )
 
 

@@ -28,6 +28,7 @@ from outlay.experiments.log import LARGEST, canonical_sql
 from outlay.experiments.moments import BEFORE, USERS, Metric, UserMoments
 from outlay.experiments.power import ENOUGH, DesignEffect
 from outlay.experiments.words import ExperimentNote, NoteKind, spans
+from outlay.logs.reading import copies_or
 from outlay.logs.roles import Log, open_log
 from outlay.logs.source import Asker
 
@@ -207,8 +208,9 @@ def _refuse_wrong_rows(log: Log, kept: str) -> None:
         'HAVING count(*) > list_unique(list("time")) LIMIT 1'
     )
     if twice:
-        found = f"{twice[0][1]:,} users have two rows for one day, for example user {twice[0][0]!r}."
         way_out = "Sum them into a row per user and day, or filter with log.where."
+        copied, way_out = copies_or(log.source.run, "log_kept", way_out)
+        found = f"{twice[0][1]:,} users have two rows for one day, for example user {twice[0][0]!r}.{copied}"
         raise LogError(found, file=campaign.source, where="log.user, log.time", way_out=way_out)
 
 

@@ -164,7 +164,7 @@ def read_sums(
     ]
     arms = tuple(arm.name for arm in experiment.arms)
     segments = tuple(sorted({group.segment for group in found}))
-    _check(run, found, arms, columns, assigned is not None)
+    _check(run, relation, found, arms, columns, assigned is not None)
     counts, first, second, third, ends = _arrays(found, (experiment.meta.days, arms, segments), layout)
     users, seen, shown = counts
     return DailySums(
@@ -230,12 +230,14 @@ def _layout(
     return _Layout(names, len(columns.values), len(covariates), split, tuple(ordered))
 
 
-def _check(run: Run, found: Sequence[_Group], arms: Sequence[str], columns: ExperimentColumns, assigned: bool) -> None:
+def _check(
+    run: Run, relation: str, found: Sequence[_Group], arms: Sequence[str], columns: ExperimentColumns, assigned: bool
+) -> None:
     """Check that there are rows, in the test's arms, without faults, none without a number, and few segments."""
     if not found:
         raise LogError("no row on the test's days has an arm.", where="arm", way_out=NOBODY)
     _refuse_other_arms({group.arm for group in found}, arms)
-    refuse_wrong_rows(run, {name: any(group.numbers[name] for group in found) for name in FAULTS}, assigned)
+    refuse_wrong_rows(run, relation, {name: any(group.numbers[name] for group in found) for name in FAULTS}, assigned)
     for i, name in enumerate(columns.values):
         if lost := sum(group.numbers[f"lost{i}"] for group in found):
             raise LogError(

@@ -16,6 +16,7 @@ from outlay.core.campaign import SUMMARIES, Campaign, HistorySection, Summary
 from outlay.core.errors import CampaignError, LogError
 from outlay.core.shown import told_in
 from outlay.core.transitions import EVERYONE
+from outlay.core.wording import four
 from outlay.estimators.balance import BalanceCheck
 from outlay.estimators.markov import MarkovCheck
 from outlay.evaluating.log_check import CheckReport, TriedHistory
@@ -131,7 +132,7 @@ def _check(campaign: Campaign, threads: int | None, memory: str | None) -> Check
         if not any(finding.level == "error" for finding in findings) and facts.choices:
             checks, tried = _state(campaign, facts.rows, days, threads, memory)
         state, balance, test = checks or _StateChecks(None, None, None)
-        findings += [*_about_state(state, tried), *_about_balance(balance)]
+        findings += [*_limits(log), *_about_state(state, tried), *_about_balance(balance)]
         report = CheckReport(
             campaign=campaign.meta.name,
             source=shown(campaign.source),
@@ -273,6 +274,25 @@ def _missing_features(log: Log) -> dict[str, int]:
         row = log.source.run("SELECT " + ", ".join(f"count(*) - count({t.sql})" for t in part) + " FROM log_kept")[0]
         counts |= {term.text: int(count) for term, count in zip(part, row, strict=True)}
     return counts
+
+
+def _limits(log: Log) -> list[Finding]:
+    """Limits that every row breaks, so that no policy can keep them."""
+    findings = []
+    for budget, cost in zip(log.campaign.budgets, log.costs, strict=True):
+        sign, days = budget.sign, 1 if budget.per == "decision" else log.campaign.meta.horizon_days
+        a_day = budget.limit / days
+        allowed = f"CASE WHEN {log.choice} THEN {a_day!r} ELSE 0 END" if budget.per == "decision" else f"{a_day!r}"
+        [(excess,)] = log.source.run(f"SELECT min({sign} * ({cost} - {allowed})) FROM roles")
+        if budget.per == "user" and excess is not None:
+            excess = min(excess, -sign * a_day)  # of a day without a row
+        if excess is not None and excess > 1e-6 * max(1.0, abs(a_day)):
+            kind, change = ("least", "Raise") if sign > 0 else ("most", "Lower")
+            end = f"{four(budget.limit + sign * excess * days)} per {budget.per}"
+            message = f"{budget.words} can be kept by no policy: the {kind} that the log shows is {end}."
+            way_out = f"{change} the limit at least that far, or give a log of other actions."
+            findings.append(Finding("error", "budget", message, way_out, 0, budget.name))
+    return findings
 
 
 def _empty_features(missing: dict[str, int], rows: int, log: Log) -> list[Finding]:

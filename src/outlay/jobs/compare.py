@@ -18,6 +18,7 @@ here.
 
 from __future__ import annotations
 
+import math
 import shutil
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -75,8 +76,12 @@ class _Comparing:
             unknown = [one for one in given if one not in known]
             if unknown or not given:
                 raise OutlayError(
-                    f"is {', '.join(unknown) or 'empty'}.", where=option, way_out=f"Known: {', '.join(known)}."
+                    f"is {', '.join(unknown) or 'empty'}.", where=option, way_out=f"Give some of: {', '.join(known)}."
                 )
+        if self.immediate is not None and not math.isfinite(self.immediate):
+            raise OutlayError(
+                f"is {self.immediate}; expected: a finite number.", where="immediate", way_out="Give one."
+            )
         if self.seeds < 1:
             raise OutlayError(f"is {self.seeds}; must be at least 1.", where="seeds", way_out="Give e.g. 3.")
 

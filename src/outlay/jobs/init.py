@@ -117,17 +117,19 @@ class Guided:
 
     Attributes:
         text: the campaign file.
-        read: how texts were read, a sentence each.
         looked: what was found of every column.
+        read: how texts were read, a sentence each.
+        errors: what `check` rejects, which only other rows would put right.
     """
 
     text: str
     looked: tuple[Reasoned, ...]
     read: tuple[str, ...] = ()
+    errors: tuple[Finding, ...] = ()
 
 
 def init(log: Any, out: str | Path = "campaign.toml", *, query: str | None = None, ask: Ask | None = None) -> str:
-    """Write a commented campaign file for a log, one that `check` does not reject.
+    """Write a commented campaign file for a log, one that `check` does not reject unless rows repeat others.
 
     Args:
         log: Parquet, CSV (.gz) and others (`logs/formats.py`), a file or a glob, or a list of them; or an address
@@ -150,13 +152,8 @@ def init(log: Any, out: str | Path = "campaign.toml", *, query: str | None = Non
 def guide(log: Any, out: str | Path, *, query: str | None = None, ask: Ask | None = None) -> Guided:
     """The same, with the reason for every column."""
     out = as_path(out, "out", "the path of the campaign file to write")
-    if out.exists():
-        raise OutlayError(
-            "exists already, and what was changed in it would be lost.",
-            file=out,
-            where="--out",
-            way_out="Give another --out, or delete it first.",
-        )
+    if stands := out.exists():
+        ask = None  # the log is looked at, which may be wrong as well, and nothing is written
     if memory.is_table(log):
         table = out.with_suffix(".parquet")
         if table.exists():
@@ -183,14 +180,22 @@ def guide(log: Any, out: str | Path, *, query: str | None = None, ask: Ask | Non
         settle = None if ask is None else partial(_settle, ask)
         with open_recognised(log, Path(name), Copying(query, fetched), settle) as (source, recognised):
             draft, looked = _draft(source, recognised, _written(log, out), query, ask)
+            if stands:
+                raise OutlayError(
+                    "exists already, and what was changed in it would be lost.",
+                    file=out,
+                    where="--out",
+                    way_out="Give another --out, or delete it first.",
+                )
             looked = tuple(_dated(each, recognised) for each in looked)
         with new_file(out) as temporary:
             while True:
                 temporary.write_text(draft.text(), encoding="utf-8")
                 findings = _errors(Campaign.load(temporary), fetched)
-                if not findings:
-                    return Guided(draft.text(), draft.noted(looked), recognised.words)
-                draft = _better(draft, findings, log)
+                better = _better(draft, findings, log)
+                if better is draft:
+                    return Guided(draft.text(), draft.noted(looked), recognised.words, findings)
+                draft = better
 
 
 def _settle(ask: Ask, found: tuple[str, str, str]) -> str:
@@ -337,13 +342,13 @@ def _better(draft: Draft, findings: tuple[Finding, ...], log: Place) -> Draft:
     """The draft without what is rejected, as far as it can do without.
 
     Raises:
-        LogError: if it needs all of that.
+        LogError: if it needs all of that, and the log's rows alone would not put it right.
     """
     better = draft
     for finding in findings:
         better = better.without(finding) or better
-    if better is draft:
-        first = findings[0]
+    first = next((each for each in findings if each.key != "log.rows"), None)
+    if better is draft and first is not None:
         raise LogError(first.message, file=log, where=first.where, way_out=first.way_out)
     return better
 

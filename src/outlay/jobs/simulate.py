@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from outlay.core.errors import OutlayError
-from outlay.core.files import as_path
+from outlay.core.errors import FolderError, OutlayError
+from outlay.core.files import MANIFEST, as_path, read_manifest
 from outlay.core.version import __version__
 from outlay.simulators import find
 from outlay.simulators.simulator import Held
@@ -25,6 +25,7 @@ def simulate(
     days: int | None = None,
     seed: int = 0,
     held: Held = None,
+    overwrite: bool = False,
     **options: float | None,
 ) -> Path:
     """Write a simulated campaign: log, campaign file, truth and states.
@@ -32,12 +33,13 @@ def simulate(
     Args:
         campaign: `habit` (the paper's effects; looking ahead gains nothing), `thirty-day` (looking ahead pays), `city`
             (rich states: no state is met twice) or `wide` (the city's people behind many categorical fields).
-        out: the folder to write; an older simulated campaign is replaced, unless somebody changed it or added files.
+        out: the folder to write; the same campaign is written again, unless somebody changed it or added files.
         users: number of users.
         days: days of log per user; default 7, and 30 for `thirty-day`.
         seed: of the random numbers; the same arguments give the same campaign.
         held: two of the campaign's actions. Each user keeps one of them, drawn with equal probability, for all days:
             the experiment that shows the effect of an incentive held for a whole window.
+        overwrite: replace another simulated campaign, which nobody changed.
         options: the campaign's own. `fields`, `values`: of `wide`: number of categorical fields (default 50), and of
             distinct values over all fields (default 5,000). `slow`: of `city` and `wide`: habits that take weeks
             instead of days. Of `city`: `money`, the reward is what is spent on an active day, log-normal; `hidden`, a
@@ -51,7 +53,8 @@ def simulate(
     Raises:
         OutlayError: if the campaign is unknown, a number is impossible, an option is not one of the campaign's, or
             `held` is not two of its actions.
-        FolderError: if `out` is a folder of another kind, or holds a file that was added or changed since.
+        FolderError: if `out` is a folder of another kind, holds a file that was added or changed since, or another
+            campaign that is not to be replaced.
     """
     simulator = find(campaign, **options)
     days = simulator.log_days if days is None else days
@@ -62,20 +65,25 @@ def simulate(
         held = _pair(held, simulator.coupons.tolist())
     out = as_path(out, "out", "the path to write to")
     check_unchanged(out)
+    manifest = {
+        "campaign": campaign,
+        "users": users,
+        "days": days,
+        "seed": seed,
+        "held": None if held is None else list(held),
+        "options": {name: value for name, value in sorted(options.items()) if value},
+        "features": simulator.num_features,
+        "outlay": __version__,
+    }
+    if not overwrite and (out / MANIFEST).exists() and not manifest.items() <= read_manifest(out, "campaign").items():
+        way_out = "Give another --out, or --overwrite to replace it."
+        raise FolderError("holds another campaign, which would be deleted.", file=out, way_out=way_out)
     return write_campaign(
         out,
         text=simulator.text(days, held),
         log=simulator.generate(users, days, seed, held=held),
         truth=simulator.write_truth,
-        manifest={
-            "campaign": campaign,
-            "users": users,
-            "days": days,
-            "seed": seed,
-            "held": None if held is None else list(held),
-            "features": simulator.num_features,
-            "outlay": __version__,
-        },
+        manifest=manifest,
     )
 
 

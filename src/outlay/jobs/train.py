@@ -21,7 +21,7 @@ from outlay.choosing.measure import Measure
 from outlay.choosing.reserve import check_stated, unpriced_of
 from outlay.choosing.run import ESTIMATES, Run
 from outlay.core.campaign import Campaign, Hold
-from outlay.core.errors import FolderError, LogError, OutlayError
+from outlay.core.errors import FolderError, LogError, OutlayError, nearest
 from outlay.core.files import as_path, check_replaceable, kind_of, put_in_place
 from outlay.core.journal import partial_folder
 from outlay.core.progress import Progress, telling, within
@@ -166,8 +166,8 @@ def _check_options(options: Options) -> None:
         ("response", options.response, (*RESPONSES, None)),
     ):
         if value not in known:
-            words = ", ".join(one for one in known if one is not None)
-            raise OutlayError(f"is {value!r}.", where=name, way_out=f"Known: {words}.")
+            way_out = nearest(str(value), [one for one in known if one is not None])
+            raise OutlayError(f"is {value!r}.", where=name, way_out=way_out)
     if oracle not in (AUTO, *CRITICS) and method in GAMES:
         raise OutlayError(
             f"is {oracle!r}, which {method} does not take.",

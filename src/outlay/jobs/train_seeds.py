@@ -20,7 +20,6 @@ from outlay.core.errors import FolderError, OutlayError
 from outlay.core.files import (
     MANIFEST,
     as_path,
-    can_resume,
     check_replaceable,
     kind_of,
     partial_of,
@@ -145,7 +144,7 @@ def _train_one(data: Path, out: Path, options: dict[str, Any], number: int, repo
     from outlay.jobs.train import train  # loads JAX, which looks at once how many processors it may use
 
     folder = out / f"seed-{number}"
-    resume = partial_of(folder).is_dir() and can_resume(folder)
+    resume = partial_of(folder).is_dir()
     train(data, folder, seed=number, resume=resume, progress=report, **options)
     return number
 

@@ -8,6 +8,7 @@ from typing import Any, Literal
 LEVELS = ("error", "warning", "note")
 SHOWN = {
     "log.rows": "log.user, log.time",
+    "budget": "budget {name}",
     "budget.cost": "budget {name}.cost",
     "budget.reserve": "budget {name}.reserve",
     "column": "column {name}",

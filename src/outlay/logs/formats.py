@@ -13,6 +13,7 @@ import codecs
 import csv
 import gzip
 import io
+import re
 import sqlite3
 from collections.abc import Callable, Iterator
 from collections.abc import Set as AbstractSet
@@ -248,6 +249,12 @@ def delimiter_of(name: str, encoding: str) -> str | None:
         if len(counts) == 1 and counts != {0}:
             return sign
     return None
+
+
+def is_page(name: str) -> bool:
+    """Whether a file of text is a page of HTML, as a download that has failed often is."""
+    with _bytes(name) as file:
+        return bool(re.match(rb"(\xef\xbb\xbf)?\s*<(!doctype|html|\?xml)", file.read(512), re.IGNORECASE))
 
 
 def refuse_ragged(name: str, reading: ReadingSection | None, read: AbstractSet[str] = frozenset()) -> None:

@@ -19,7 +19,7 @@ from outlay.logs.clustering import clustering
 from outlay.logs.findings import LEVELS, Finding
 from outlay.logs.leaks import leaks
 from outlay.logs.propensities import Claims, claims
-from outlay.logs.reading import plain, setting
+from outlay.logs.reading import copies_or, plain, setting
 from outlay.logs.roles import Log, last_time
 from outlay.logs.values import exactly
 
@@ -443,15 +443,10 @@ def _links(log: Log, duplicates: int) -> list[Finding]:
     if duplicates:
         row = log.source.run("SELECT min(next_row) FROM links WHERE gap = 0")[0][0]
         place = _first(log, f"row = {row}")
-        findings.append(
-            Finding(
-                "error",
-                "log.rows",
-                f"{duplicates:,} rows repeat a user and time, {place}.",
-                "Keep one row per user and time: aggregate them, or filter with log.where.",
-                duplicates,
-            )
-        )
+        way_out = "Keep one row per user and time: aggregate them, or filter with log.where."
+        copied, way_out = copies_or(log.source.run, "log_kept", way_out)
+        message = f"{duplicates:,} rows repeat a user and time, {place}.{copied}"
+        findings.append(Finding("error", "log.rows", message, way_out, duplicates))
     after = int(log.source.run("SELECT count(*) FROM links WHERE terminal AND next_row IS NOT NULL")[0][0])
     if after:
         row = log.source.run("SELECT min(row) FROM links WHERE terminal AND next_row IS NOT NULL")[0][0]

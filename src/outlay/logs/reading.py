@@ -20,11 +20,16 @@ from outlay.core.addresses import Place, scheme_of
 from outlay.core.campaign import ReadingSection
 from outlay.core.errors import LogError
 from outlay.core.schema import MISSING_TEXTS
-from outlay.logs.formats import CSV, KINDS, PARQUET, converted, copied, kind_of, readable, refuse_ragged
+from outlay.logs.formats import CSV, KINDS, PARQUET, converted, copied, is_page, kind_of, readable, refuse_ragged
 
 GERMAN = r"[+-]?(\d{1,3}(\.\d{3})+|\d+)(,\d+)?"  # 1.234,56
 DECIMALS = r",(\d{1,2}|\d{4,})$"  # three digits after a comma may be thousands
 
+ONCE = (
+    "Remove the copies, and do not add them up: python -c \"import duckdb; duckdb.read_csv('LOG.csv', all_varchar=True)"
+    ".distinct().write_csv('once.csv')\"; of Parquet with read_parquet and write_parquet; of a database by SELECT "
+    "DISTINCT."
+)
 PLAIN = re.compile(r"[a-z_][a-z0-9_]*")
 
 Run = Callable[[str], list[tuple[Any, ...]]]  # runs a statement, gives its rows
@@ -118,6 +123,9 @@ def make_log_view(
     """
     if empty := next((name for name in files if Path(name).stat().st_size == 0), None):
         raise LogError("is empty: it has no bytes.", file=empty, way_out="Write it again, or leave it out.")
+    if page := next((name for name in files if kind_of(name) is CSV and is_page(name)), None):
+        way_out = "Save the table itself: a link to a file may give the page around it, or a page to sign in."
+        raise LogError("is a page of HTML, no table.", file=page, way_out=way_out)
     files = copied(run, files, folder, query, reading)
     listed = ", ".join(literal(name) for name in files)
     if files[0].lower().endswith(CSV):
@@ -288,6 +296,12 @@ def _with_nulls(name: str, type_: str, missing: Sequence[str]) -> str:
     if type_ in ("FLOAT", "DOUBLE"):
         return f"CASE WHEN isnan({column}) THEN NULL ELSE {column} END"
     return column
+
+
+def copies_or(run: Run, relation: str, way_out: str) -> tuple[str, str]:
+    """More on rows that repeat others, and the way out: of copies, which must not be added up, or else as given."""
+    [(copies,)] = run(f"SELECT count(*) - (SELECT count(*) FROM (SELECT DISTINCT * FROM {relation})) FROM {relation}")
+    return (f" {copies:,} rows are exact copies of another row of the log.", ONCE) if copies else ("", way_out)
 
 
 def quoted(name: str) -> str:

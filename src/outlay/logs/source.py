@@ -234,6 +234,11 @@ class Source:
             )
         message = message.split(" The search space used was")[0].split(" Possible fixes")[0]  # a page of CSV options
         fix = "Fix the file." if key is None else "Fix the file, or the expression."
+        if "detect the CSV" in message:
+            message, fix = (
+                "no table of CSV is found in it",
+                "Give a header, and the same sign between values in all lines.",
+            )
         return LogError(f"cannot be read ({message}).", file=self.file, where=said, way_out=fix)
 
     def _refused(self, key: str, text: str, found: str, way_out: str) -> OutlayError:

@@ -17,6 +17,7 @@ from the ledger, and before that from a log or a DATA folder (`outlay serve --hi
 from __future__ import annotations
 
 import datetime
+import logging
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -35,6 +36,8 @@ from outlay.core.history import History, PastRows
 from outlay.core.schema import CLIP, FIRST, MISSING, MISSING_TEXTS, UNKNOWN, Categorical, Schema
 from outlay.logs.past_days import UserPast
 from outlay.serve.clock import day_of
+
+log = logging.getLogger("outlay.serve")
 
 IN_DICTIONARIES = 1 << 17  # values of all fields together, at most: about 30 MB
 DAYS_AGO = "days_ago"
@@ -109,6 +112,8 @@ class RowEncoder:
                     z = (value - mean) / scale
                     numbers += (CLIP if z > CLIP else -CLIP if z < -CLIP else z, 0.0)
         except KeyError as absent:
+            if not self.absent[absent.args[0]]:
+                log.warning("requests lack the feature %r: they get the fallback action", absent.args[0])
             self.absent[absent.args[0]] += 1
             return None
         for i, name, code_of in self._further:

@@ -53,6 +53,12 @@ from outlay.serve.ledger.money import Money, MoneyError
 
 FEATURE: Any = Feature  # a union, which type checkers do not take for a type
 PAST_VALUE: Any = PastValue
+INVALID = (  # what msgspec says of a message → what we say, and the way out
+    (r"missing required field `(\w+)`", "the field {0!r} is missing", "Add {0!r}."),
+    (r"contains unknown field `(.*)`", "the field {0!r} is unknown", "Leave {0!r} out."),
+    (r"matching regex '\^\(\?!", "the text holds a control character, such as a line break", "Leave it out."),
+    (r"matching regex '\^\[0-9a-f\]", "the text is no id of a decision", "Give the decision_id of the answer."),
+)
 NOT_JSON = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 UNREACHABLE = LedgerError, TimeoutError
 RETRY_AFTER = {"Retry-After": "1"}  # seconds
@@ -162,7 +168,13 @@ def _invalid(error: msgspec.ValidationError, body: bytes) -> BadRequestError:
     if (mapping := re.search(r"\.(features|past\[\d+\])\[\.\.\.\]$", where)) is not None:
         valid = _feature_decoder if mapping[1] == "features" else _past_decoder
         where = _path_of_key(where.removesuffix("[...]"), body, valid)
-    return BadRequestError(422, Problem(error=f"{words}.", where=where))
+    for pattern, told, way_out in INVALID:
+        if found := re.search(pattern, words):
+            words, way_out = told.format(*found.groups()), way_out.format(*found.groups())
+            break
+    else:
+        way_out = "GET /openapi.json says what a request may hold."
+    return BadRequestError(422, Problem(error=f"{words}.", where=where, way_out=way_out))
 
 
 def _path_of_key(where: str, body: bytes, valid: msgspec.json.Decoder[Any]) -> str:
