@@ -36,8 +36,8 @@ def test_states_with_few_rows_of_each_action_are_not_counted(states: int, expect
     assert counted(data, CERTIFY) == expected
     pairs = np.bincount(np.asarray(data.state) * ACTIONS + data.action, minlength=states * ACTIONS)
     assert expected == ((pairs < LEAST_ROWS).mean() < 0.01), "as often a policy gives what was hardly ever given there"
-    rows = np.bincount(data.state)
-    assert (rows[data.state] >= LEAST_ROWS * ACTIONS).mean() > 0.99, "though there are rows enough for all actions"
+    rows = np.bincount(np.asarray(data.state))
+    assert (rows[np.asarray(data.state)] >= LEAST_ROWS * ACTIONS).mean() > 0.99, "though there are rows enough for all actions"
 
 
 def test_an_action_that_the_log_avoids_in_some_states_leaves_them_counted() -> None:
