@@ -33,11 +33,12 @@ def log(states: int, *, avoided: bool = False) -> Transitions:
 @pytest.mark.parametrize(("states", "expected"), [(20, True), (100, True), (400, False)])
 def test_states_with_few_rows_of_each_action_are_not_counted(states: int, expected: bool) -> None:
     data = log(states)
+    state, action = np.asarray(data.state), np.asarray(data.action)
     assert counted(data, CERTIFY) == expected
-    pairs = np.bincount(np.asarray(data.state) * ACTIONS + data.action, minlength=states * ACTIONS)
+    pairs = np.bincount(state * ACTIONS + action, minlength=states * ACTIONS)
     assert expected == ((pairs < LEAST_ROWS).mean() < 0.01), "as often a policy gives what was hardly ever given there"
-    rows = np.bincount(np.asarray(data.state))
-    assert (rows[np.asarray(data.state)] >= LEAST_ROWS * ACTIONS).mean() > 0.99, "though there are rows enough for all actions"
+    enough = np.bincount(state)[state] >= LEAST_ROWS * ACTIONS
+    assert enough.mean() > 0.99, "though there are rows enough for all actions"
 
 
 def test_an_action_that_the_log_avoids_in_some_states_leaves_them_counted() -> None:
