@@ -7,9 +7,8 @@ outlay frontier run --budget 1.5 --export bundle    # a former name, which no he
 from __future__ import annotations
 
 import math
-import re
 from functools import partial
-from typing import Any
+from typing import Any, get_args, get_origin
 
 import typer
 from typer.core import TyperCommand
@@ -31,20 +30,20 @@ def _processed(option: Any, context: Any, given: Any) -> Any:
     Raises:
         OutlayError: for text where a number is expected, an infinite number, or a name that is none of a choice.
     """
+    texts = given if isinstance(given, list | tuple) else [given]
     try:
         value = type(option).process_value(option, context, given)
-    except typer.BadParameter as error:
-        told, texts = str(error.message), given if isinstance(given, list | tuple) else [given]
-        way_out = f"See {context.command_path} -h."
-        if len(names := re.findall(r"'([^']*)'", told)) > 1 and "is not one of" in told:
-            found, way_out = f"is {names[0]!r}.", nearest(names[0], names[1:])
-        elif "valid" in told and ("number" in told or "integer" in told or "float" in told):
-            kind = float if "integer" not in told else int
-            wrong = next((each for each in texts if not _is(kind, each)), given)
-            found = f"is {wrong!r}; expected: {WANTED[kind.__name__]}."
-        else:
+    except typer.BadParameter:
+        kind = getattr(
+            getattr(option, "type_descriptor", None), "annotation", None
+        )  # older Typers keep their own words
+        wrong = next((each for each in texts if not _is(kind, each)), None)
+        if wrong is None:
             raise
-        raise OutlayError(found, where=_name(option), way_out=way_out) from None
+        if names := get_args(kind):
+            raise OutlayError(f"is {wrong!r}.", where=_name(option), way_out=nearest(wrong, names)) from None
+        found = f"is {wrong!r}; expected: {WANTED[kind.__name__]}."
+        raise OutlayError(found, where=_name(option), way_out=f"See {context.command_path} -h.") from None
     for each in value if isinstance(value, list | tuple) else [value]:
         if isinstance(each, float) and not math.isfinite(each):
             found = f"is {each}; expected: {WANTED['finite_number']}."
@@ -52,12 +51,14 @@ def _processed(option: Any, context: Any, given: Any) -> Any:
     return value
 
 
-def _is(kind: type, text: Any) -> bool:
+def _is(kind: Any, text: Any) -> bool:
+    """Whether a text is a number, or one of a choice of names; True of any other kind."""
+    if names := get_args(kind):
+        return text in names
     try:
-        kind(text)
+        return kind not in (int, float) or kind(text) is not None
     except (TypeError, ValueError):
         return False
-    return True
 
 
 def _name(option: Any) -> str:
