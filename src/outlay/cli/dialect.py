@@ -34,9 +34,9 @@ def _processed(option: Any, context: Any, given: Any) -> Any:
     try:
         value = type(option).process_value(option, context, given)
     except typer.BadParameter:
-        kind = getattr(
-            getattr(option, "type_descriptor", None), "annotation", None
-        )  # older Typers keep their own words
+        described = getattr(option, "type_descriptor", None)  # older Typers have none, and keep their own words
+        kind: Any = getattr(described, "annotation", None)
+        kind = get_args(kind)[0] if get_origin(kind) is list else kind
         wrong = next((each for each in texts if not _is(kind, each)), None)
         if wrong is None:
             raise
