@@ -30,7 +30,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import pdtr
+from scipy.special import chdtrc
 
 from outlay.core.campaign import Campaign
 from outlay.core.estimate import Target
@@ -41,7 +41,8 @@ from outlay.estimators.panel import Panel
 
 LEAST_ROWS = 2  # behind a state and action: with fewer the pair is thin, and counts say nothing of it
 SUPPORT = 0.01  # of a policy's paths: as many may meet thin pairs, and a number is still given
-CHANCE = 1e-3  # of a Poisson count below LEAST_ROWS: where it is less, the log's policy avoids the action there
+CHANCE = 1e-3  # that actions drawn whatever the state follow it so far; below it, the log chose them by the state
+FOLLOWERS = 100  # of a policy on a day: with fewer, an estimate by features is hardly one
 COVERED = 0.5  # of the users who joined late, whose windows cover the days that claims are about
 LITTLE = 0.05  # of the discounted weight: what may lie beyond the days that the log shows
 Array = NDArray[np.float64]
@@ -94,10 +95,11 @@ def counted(data: Transitions, split: int) -> bool:
 
     A counter that grows, such as days since the last visit, or a feature of many values, such as an age, makes states
     that few users meet. An estimate by counts is withheld where more than `SUPPORT` of the users meet a state in which
-    the policy gives what has fewer than `LEAST_ROWS` rows there. If as many users are expected to, of a policy that
-    always gives one action, drawn as often as the log gave it, lines through the features say more. Only those actions
-    are looked at which chance may have left so rare in a state: what the log's policy does not give there by design
-    says nothing about how many the states are.
+    the policy gives what has fewer than `LEAST_ROWS` rows there. Lines through the features say more if as many users
+    meet a state with fewer rows than that for each action; and also if as many are expected to, of a policy that always
+    gives one action, drawn as often as the log gave it. The latter says something of the states only where the log drew
+    its actions whatever the state, as elsewhere what is rare in a state is so by design; and lines say more only where
+    each action was given to `FOLLOWERS` of the users on a day.
     Of a fold: whether they are so in all folds, which are then measured alike.
     """
     return all(_counted(view, split) for view in data.siblings())
@@ -109,10 +111,19 @@ def _counted(data: Transitions, split: int) -> bool:
     rows, actions = data.rows_of(split), data.num_actions
     state, action, user = (np.asarray(of[rows], np.intp) for of in (data.state, data.action, data.user))
     pairs = np.bincount(state * actions + action, minlength=len(data.states) * actions).reshape(-1, actions)
+    least, given = LEAST_ROWS * actions, pairs.sum(axis=1, keepdims=True)
+    if len(np.unique(user[given[state, 0] < least])) > SUPPORT * len(data.users_of(split)):
+        return False
     share = pairs.sum(axis=0) / max(1, len(rows))
-    by_chance = pdtr(LEAST_ROWS - 1, pairs.sum(axis=1, keepdims=True) * share) > CHANCE
-    thin = (pairs < LEAST_ROWS) & by_chance & data.states.allowed
-    meet = sum(of * len(np.unique(user[thin[state, a]])) for a, of in enumerate(share))
+    if len(data.users_of(split)) * share[share > 0].min(initial=1.0) < FOLLOWERS:
+        return True
+    expected = given * share
+    told = expected > 0
+    apart = float(((pairs - expected)[told] ** 2 / expected[told]).sum())
+    freedom = (np.count_nonzero(given) - 1) * (np.count_nonzero(share) - 1)
+    if freedom > 0 and chdtrc(freedom, apart) < CHANCE:
+        return True
+    meet = sum(of * len(np.unique(user[pairs[state, a] < LEAST_ROWS])) for a, of in enumerate(share))
     return bool(meet <= SUPPORT * len(data.users_of(split)))
 
 
