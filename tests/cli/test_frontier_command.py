@@ -87,7 +87,7 @@ def test_an_export_prints_the_look_and_the_verdict(a_run: Path, tmp_path: Path) 
     found = outlay("frontier", a_run, "-v", "--budget", 1.5, "--export", tmp_path / "bundle")
     assert found.code == 0
     assert not missing(found.out, "bundle written", "look 1", "certify users")
-    assert re.search(r"\bcoupon_cost at most 1\.5\b[^.;]* is certified\b", found.out)
+    assert re.search(r"\bcoupon money at most 1\.5\b[^.;]* is certified\b", found.out)
     assert found.out.splitlines()[1].split()[-2:] == ["certified", "mixture"]
     assert [" yes " in line for line in found.out.splitlines() if "(requested)" in line] == [True]
     assert not missing(found.out, "budgets of the curve", "certified at 99.38%", "one look")

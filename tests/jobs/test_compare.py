@@ -154,7 +154,7 @@ def test_the_terminal_prints_a_table_for_each_control_and_what_leads(compared: C
     tables = [line for line in lines if line.startswith("habit, ")]
     assert tables == [title(compared.found, control) for control in CONTROLS]
     assert not missing(tables[0], "at most 2.50 yuan")
-    assert not missing(tables[1], "coupon_cost", "at most 10 yuan")
+    assert not missing(tables[1], "coupon money", "at most 10 yuan")
     assert all(line.endswith("estimate [true value], 1 seed") for line in tables)
     heads = [line for line in lines if line.strip().startswith("method")]
     assert all(line.split("   ")[-2:] == ["stored parameters", "training"] for line in heads)

@@ -269,7 +269,7 @@ def test_certified_means_that_the_bound_keeps_the_limit(run: Path) -> None:
     (run / "manifest.json").write_text(json.dumps(manifest))
     found = outlay.evaluate(run)
     assert not found.certificate.certified
-    assert found.certificate.words.startswith("not certified: coupon_cost by 0.01 ")
+    assert found.certificate.words.startswith("not certified: coupon money by 0.01 ")
     assert found.verdict.kind is VerdictKind.NOT_CERTIFIED
 
 

@@ -209,7 +209,9 @@ def test_without_a_budget_it_is_the_campaigns_or_the_least_where_that_lies_above
 def test_it_is_written_beside_the_run_whole(way: Run) -> None:
     found = frontier(way)
     assert msgspec.json.decode((way.folder / "frontier.json").read_bytes(), type=BudgetCurve) == found
-    assert found.money in (way.folder / "frontier.html").read_text(encoding="utf-8")
+    assert way.labelled.called("budgets", found.money).label in (way.folder / "frontier.html").read_text(
+        encoding="utf-8"
+    )
     assert found.export is None
 
 

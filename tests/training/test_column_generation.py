@@ -191,5 +191,5 @@ def test_the_gap_in_words(habit_data: Transitions) -> None:
     campaign: Campaign = habit_data.campaign
     said = gap_words(Gap(0.0021, 0.001, 0.7, (0.03,), 1), campaign, "this critic")
     assert said.startswith("Gap: ")
-    assert not missing(said, "this critic", "0.0021 ± 0.002", "active per decision", "0.3% ± 0.3%", "select users")
+    assert not missing(said, "this critic", "0.0021 ± 0.002", "active days per decision", "0.3% ± 0.3%", "select users")
     assert not missing(said, "1 policy", "not in this figure")
