@@ -36,13 +36,13 @@ from outlay.core.campaign import Campaign
 from outlay.core.estimate import Target
 from outlay.core.reasons import Reason, ReasonKind
 from outlay.core.transitions import CERTIFY, SELECT, Transitions
+from outlay.estimators.importance import LEAST_ESS
 from outlay.estimators.joint import J
 from outlay.estimators.panel import Panel
 
 LEAST_ROWS = 2  # behind a state and action: with fewer the pair is thin, and counts say nothing of it
 SUPPORT = 0.01  # of a policy's paths: as many may meet thin pairs, and a number is still given
 CHANCE = 1e-3  # that actions drawn whatever the state follow it so far; below it, the log chose them by the state
-FOLLOWERS = 100  # of a policy on a day: with fewer, an estimate by features is hardly one
 COVERED = 0.5  # of the users who joined late, whose windows cover the days that claims are about
 LITTLE = 0.05  # of the discounted weight: what may lie beyond the days that the log shows
 Array = NDArray[np.float64]
@@ -99,7 +99,7 @@ def counted(data: Transitions, split: int) -> bool:
     meet a state with fewer rows than that for each action; and also if as many are expected to, of a policy that always
     gives one action, drawn as often as the log gave it. The latter says something of the states only where the log drew
     its actions whatever the state, as elsewhere what is rare in a state is so by design; and lines say more only where
-    each action was given to `FOLLOWERS` of the users on a day.
+    each action was given to `LEAST_ESS` of the users on a day.
     Of a fold: whether they are so in all folds, which are then measured alike.
     """
     return all(_counted(view, split) for view in data.siblings())
@@ -115,7 +115,7 @@ def _counted(data: Transitions, split: int) -> bool:
     if len(np.unique(user[given[state, 0] < least])) > SUPPORT * len(data.users_of(split)):
         return False
     share = pairs.sum(axis=0) / max(1, len(rows))
-    if len(data.users_of(split)) * share[share > 0].min(initial=1.0) < FOLLOWERS:
+    if len(data.users_of(split)) * share[share > 0].min(initial=1.0) < LEAST_ESS:
         return True
     expected = given * share
     told = expected > 0
