@@ -344,7 +344,7 @@ def measure_further(
         measure: what measured those.
     """
     campaign, days = context.campaign, needed_days(context.campaign)
-    wider = replace(measure, bundle=candidates_bundle(context, candidates))
+    wider = replace(measure, bundle=candidates_bundle(context, candidates), actions_only=True)
     plain = replace(measure, smooth=False) if measure.smooth else measure
     networks = [each.policy.network for each in earlier[: len(measure.served.members)]]
     result = []

@@ -140,8 +140,8 @@ ESTIMATORS: dict[str, Estimator] = {
     "dr": Estimator(
         title="doubly robust",
         note="fitted values, corrected by the users whose logged paths match the policy",
-        assumes="propensities alone inside the days of the log; discounted means are completed by a fitted value. "
-        "It needs users whose logged paths match the policy",
+        assumes="propensities alone inside the days of the log; where states are counted, a fitted value completes "
+        "discounted means. It needs users whose logged paths match the policy",
         estimate=_doubly_robust,
         checks=True,
         assumes_less=True,

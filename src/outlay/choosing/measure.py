@@ -5,10 +5,10 @@ The one place where bundles, transitions and estimators meet; training chooses w
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cached_property, lru_cache, partial
 from itertools import groupby
 from typing import Any
 
@@ -20,6 +20,7 @@ from outlay.choosing.reserve import stated_reserves
 from outlay.core.estimate import Target
 from outlay.core.looking_back import LagFields, looking_back
 from outlay.core.machine import processors
+from outlay.core.parallel import in_threads
 from outlay.core.transitions import Transitions
 from outlay.estimators import path_bias, reach
 from outlay.estimators.basis import Basis, CountedBasis, FeatureBasis, SmoothBasis
@@ -74,6 +75,7 @@ class Measure:
             outcomes are smooth in the amount, and values wrong where they are not: to choose by, not to certify.
         most_users: a sample of so many of the users is enough; None: all.
         long_run: whether day by day evaluation tells `LONG_RUN` too: to choose by (`estimators/long_run.py`).
+        actions_only: whether the bundle is asked for nothing but what its members do.
     """
 
     data: Transitions
@@ -82,6 +84,7 @@ class Measure:
     smooth: bool = False
     most_users: int | None = None
     long_run: bool = False
+    actions_only: bool = False
 
     @cached_property
     def panel(self) -> Panel:
@@ -189,11 +192,13 @@ class Measure:
         if self.sequential:
             self.actions(0)  # decides for all members; before the threads, so that it is done once
         # Day by day, most of the time goes into copies and products of arrays, during which other threads may run.
-        with ThreadPoolExecutor(processors() if self.sequential else 1) as pool:
-            for source, members in groupby(range(len(self.served.members)), self._source):
-                evaluator = self._evaluator(source)
-                found += pool.map(lambda i, by=evaluator: by.fit(self.actions(i), days=spans), members)
+        threads = processors() if self.sequential else 1
+        for source, members in groupby(range(len(self.served.members)), self._source):
+            found += in_threads(partial(self._fit_member, self._evaluator(source), spans), members, threads)
         return found
+
+    def _fit_member(self, evaluator: Evaluator | Sequential, days: Sequence[int], member: int) -> Fitted:
+        return evaluator.fit(self.actions(member), days=days)
 
     def evaluator(self, member: int = 0) -> Evaluator | Sequential:
         """Return the evaluator for a member's features; there is one for all members where states are counted."""
@@ -366,13 +371,17 @@ class Measure:
     @cached_property
     def _of_one_network(self) -> tuple[NDArray[Any], NDArray[np.float32]] | None:
         """`_row_actions` and `_hidden`, which one pass over the rows gives where members share their only network."""
-        if self.counted or len({member.session for member in self.served.members}) > 1:
+        if self.counted or self.actions_only or len({member.session for member in self.served.members}) > 1:
             return None
         along = directions(lambda rows: self.served.features(0, *self.seen.features(rows)), self.panel.rows, CHUNK_ROWS)
         chosen, hidden = self._undecided(), np.empty((len(self.panel), along.matrix.shape[1]), np.float32)
-        for place, rows in self._chunks():
+
+        def fill(chunk: tuple[slice, NDArray[np.int64]]) -> None:
+            place, rows = chunk
             actions, features = self.served.choices_and_features(*self.seen.features(rows), self.data.allowed(rows))
             chosen[:, place], hidden[place] = actions, along(features)
+
+        deque(in_threads(fill, self._chunks(), processors()), maxlen=0)
         return chosen, hidden
 
     def _source(self, member: int) -> int:
@@ -427,7 +436,11 @@ class Measure:
 
     @cached_property
     def _robust(self) -> Callable[[int], DoublyRobust]:
-        return lru_cache(maxsize=1)(lambda source: DoublyRobust(self.panel, self._basis(source), window=self.window))
+        return lru_cache(maxsize=1)(
+            lambda source: DoublyRobust(
+                self.panel, self._basis(source), window=self.window, totals_only=self.sequential
+            )
+        )
 
     @cached_property
     def second(self) -> Evaluator | Sequential | None:

@@ -20,6 +20,8 @@ from numpy.typing import NDArray
 from outlay.bundles.decide import Bundle
 from outlay.choosing.folds import views
 from outlay.choosing.measure import Measure, Part, Source
+from outlay.core.machine import processors
+from outlay.core.parallel import in_threads
 from outlay.core.transitions import CERTIFY, EVERYONE, Transitions
 from outlay.estimators.behaviour.check import BehaviourCheck, diagnose
 from outlay.estimators.behaviour.model import Behaviour
@@ -196,25 +198,28 @@ class Rotation(Measure):
 
         A source of several is a part of the own mixture: it names the member of each fold, which several parts share.
         """
-        found: list[J] = []
         folds, given = self._shares(among), np.empty(0) if propensity is None else propensity
         sources = source if isinstance(source, tuple) else (source or 0,) * len(self.parts)
         about = kind, None if among is None else among.tobytes()
         if self._members_told.get("about") != about:  # of the estimator in work alone
             self._members_told.clear()
             self._members_told["about"] = about
-        for k, (at, fold, of, rows) in enumerate(zip(self.parts, folds, sources, self._rows, strict=True)):
-            if fold.share == 0:
-                continue
-            known = self._members_told.get((k, of)) if isinstance(source, tuple) else None
+
+        def told(k: int) -> J:
+            at, of, rows = self.parts[k], sources[k], self._rows[k]
+            known: J | None = self._members_told.get((k, of)) if isinstance(source, tuple) else None
             if known is None:
                 part = None if policy is None else policy[rows]
-                users = None if among is None else among[fold.users]
+                users = None if among is None else among[folds[k].users]
                 known = one(at, of, part, users, given[rows] if len(given) else given)
                 if isinstance(source, tuple):
                     self._members_told[k, of] = known
-            found.append(known)
-        return pool(found, [fold for fold in folds if fold.share > 0], self._everyone)
+            return known
+
+        some = [k for k, fold in enumerate(folds) if fold.share > 0]
+        # Most of the time goes into products of arrays, during which other threads run.
+        found = in_threads(told, some, processors() if self.sequential else 1)
+        return pool([*found], [folds[k] for k in some], self._everyone)
 
     @cached_property
     def _everyone(self) -> Everyone:

@@ -159,11 +159,11 @@ class WeightedPaths:
 
 @dataclass(frozen=True)
 class FoldValues:
-    """Values of one policy; place 0 of each list is discounted, place h has h days left.
+    """Values of one policy; place 0 is discounted, if that was asked for, place h has h days left.
 
     Attributes:
         sample: the rows that they were fitted to.
-        discounted: the discounted values.
+        discounted: the discounted values; None: they were not asked for.
         stages: the policy's moves in each regression.
         theta: of `[P, T]`.
         values: of `[Q, T]`, of every point of the panel.
@@ -171,22 +171,27 @@ class FoldValues:
     """
 
     sample: Sample
-    discounted: Discounted
-    stages: list[Stage]
-    theta: list[Array]
-    values: list[Array]
+    discounted: Discounted | None
+    stages: dict[int, Stage]
+    theta: dict[int, Array]
+    values: dict[int, Array]
     least_rows: int
 
     @classmethod
-    def of(cls, sample: Sample, moves: PolicyMoves, days: int, least_rows: int) -> FoldValues:
-        """Fit the values of a policy, with up to `days` days left."""
+    def of(
+        cls, sample: Sample, moves: PolicyMoves, days: int, least_rows: int, *, totals_only: bool = False
+    ) -> FoldValues:
+        """Fit the values of a policy with up to `days` days left, and the discounted ones unless only totals are."""
         panel, basis = sample.panel, sample.basis
-        stages = sample.stages(moves, (None, *range(1, days + 1)), least_rows)
+        lefts = (*([] if totals_only else [None]), *range(1, days + 1))
+        stages = dict(zip((left or 0 for left in lefts), sample.stages(moves, lefts, least_rows), strict=True))
+        ahead = forward(basis, moves, [stages[h] for h in range(1, days + 1)], len(sample.names))
+        theta, values = dict(enumerate(ahead.theta, 1)), dict(enumerate(ahead.values[1:], 1))
+        if totals_only:
+            return cls(sample, None, stages, theta, values, least_rows)
         solution = solve(basis, stages[0], panel.discount)
-        ahead = forward(basis, stages[0].moves, stages[1:], len(sample.names))
-        return cls(
-            sample, solution, stages, [solution.theta, *ahead.theta], [solution.values, *ahead.values[1:]], least_rows
-        )
+        theta[0], values[0] = solution.theta, solution.values
+        return cls(sample, solution, stages, theta, values, least_rows)
 
     def add(self, paths: WeightedPaths, users: NDArray[np.bool_], sums: Array) -> None:
         """Add the rows of some users `[U]`, to whom these values were not fitted, to the sums `[U, T]`."""
@@ -210,6 +215,7 @@ class FoldValues:
         Which states those are is read off the paths of all users, as it is the same in every fold. The paths that meet
         thin pairs from there on are added to `need`.
         """
+        assert self.discounted is not None
         sample, moves = self.sample, self.stages[0].moves
         last, share = paths.closes, paths.share[paths.user]
         arriving = np.bincount(moves.point[paths.rows[last]], (share * paths.before)[last], moves.num_points)
@@ -269,6 +275,8 @@ class DoublyRobust:
             gives what these users were never given there or, beyond the last row of a truncated path, a thin pair.
         least_rows: a pair with fewer rows behind it is thin and takes the state-free mean of its action.
         window: days k whose means stand in the place of discounted ones (`windowed.py`); None: discounted.
+        totals_only: whether no discounted value is estimated, as where the state is not relied on to be Markov: the
+            value that completes it would be.
     """
 
     panel: Panel
@@ -277,6 +285,7 @@ class DoublyRobust:
     support: float = SUPPORT
     least_rows: int = LEAST_ROWS
     window: int | None = None
+    totals_only: bool = False
 
     def estimate(
         self,
@@ -303,17 +312,16 @@ class DoublyRobust:
         along = np.ones(len(panel)) if ratio is None else ratio
         first = row_weights(along, panel.following, panel.first)
         start = row_weights(along, panel.following, panel.start)
-        paths = [
-            WeightedPaths.discounted(panel, start, members),
-            *(WeightedPaths.total(panel, k, first, members) for k in horizons),
-        ]
+        paths = [WeightedPaths.total(panel, k, first, members) for k in horizons]
+        if not self.totals_only:
+            paths.insert(0, WeightedPaths.discounted(panel, start, members))
         if ratio is None:
             return self._joined([self._withheld(part, Reason(ReasonKind.NO_PROPENSITIES)) for part in paths], members)
         moves = PolicyMoves.of(panel, self._whole.log, target)
         (seen,) = self._whole.stages(moves, (1,), least_rows=1)
         needs = [self._never_given(part, seen) for part in paths]
         sums = [np.zeros((panel.num_users, len(self._names(part)))) for part in paths]
-        errors, unclosed = np.zeros_like(sums[0]), None
+        errors, unclosed = np.zeros((panel.num_users, len(self._whole.names))), None
         told: list[tuple[WeightedPaths, Array]] = []  # for which values are to be fitted
         for part, total in zip(paths, sums, strict=True):
             if self._nobody(part) is not None:
@@ -323,11 +331,13 @@ class DoublyRobust:
             else:
                 told.append((part, total))
         for fold, others in self._others if told else ():
-            critic = FoldValues.of(others, moves, max(part.days or 0 for part, _ in told), self.least_rows)
+            most = max(part.days or 0 for part, _ in told)
+            critic = FoldValues.of(others, moves, most, self.least_rows, totals_only=self.totals_only)
             for part, total in told:
                 critic.add(part, fold, total)
-            errors += critic.closing_errors(paths[0], fold, needs[0])
-            unclosed = unclosed or critic.unclosed(paths[0], fold)
+            if not self.totals_only:
+                errors += critic.closing_errors(paths[0], fold, needs[0])
+                unclosed = unclosed or critic.unclosed(paths[0], fold)
         return self._joined(
             [
                 self._result(part, total, unclosed if part.days is None else None, need, errors)
@@ -447,14 +457,12 @@ class DoublyRobust:
         return Robust(**withheld(self._names(part), self.panel.num_users, reason))
 
     def _joined(self, parts: list[Robust], members: NDArray[np.bool_]) -> Robust:
-        """The discounted part and the totals, and the decisions between them where they are known."""
-        known = (
-            {}
-            if not self.panel.data.steady
-            else {"decisions": 1.0}
-            if self.window is None
-            else {"decisions": 1.0, str(Target("decisions", self.window)): float(self.window)}
-        )
+        """The discounted part and the totals, and the decisions after the first of them where they are known."""
+        known: dict[str, float] = {}
+        if self.panel.data.steady and not self.totals_only:
+            known["decisions"] = 1.0
+        if self.panel.data.steady and self.window is not None:
+            known[str(Target("decisions", self.window))] = float(self.window)
         for place, (target, value) in enumerate(known.items(), start=1):
             one = vars(certain(target, value, self.panel.num_users))
             one["mass"] = members[:, None].astype(np.float64)

@@ -162,20 +162,21 @@ def over_window(joint: J, names: Sequence[str], days: int | None) -> J:
     """Return the quantities with means over `days` days under the names of the discounted ones; None: unchanged.
 
     Args:
-        joint: with `name` and `name@days` for each of the names.
+        joint: with `name@days` for each of the names, and `name` where discounted means were estimated.
         names: `reward`, the budgets, `decisions`.
         days: k. The discounted means follow as `name/discounted`.
     """
     if days is None:
         return joint
-    sums = {name: joint.column(str(Target(name, days))) for name in names}
-    kept = [(t, sums.get(target, t)) for t, target in enumerate(joint.targets)]
-    extra = [(str(Target(name, kind="discounted")), joint.column(name)) for name in names]
-    return joint.picked(
-        targets=(*joint.targets, *(name for name, _ in extra)),
-        columns=[*(source for _, source in kept), *(source for _, source in extra)],
-        factor=[*(1.0 if source == t else 1 / days for t, source in kept), *(1.0 for _ in extra)],
-    )
+    sums = {name: (joint.column(str(Target(name, days))), 1 / days) for name in names}
+    own = [name for name in names if name not in joint.targets] + [*joint.targets]
+    discounted = [name for name in names if name in joint.targets]
+    places = [
+        *(sums[target] if target in sums else (joint.column(target), 1.0) for target in own),
+        *((joint.column(name), 1.0) for name in discounted),
+    ]
+    targets = [*own, *(str(Target(name, kind="discounted")) for name in discounted)]
+    return joint.picked(targets, [place for place, _ in places], [factor for _, factor in places])
 
 
 def discounted_weights(days: int, discount: float) -> Array:
