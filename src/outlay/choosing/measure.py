@@ -437,9 +437,7 @@ class Measure:
     @cached_property
     def _robust(self) -> Callable[[int], DoublyRobust]:
         return lru_cache(maxsize=1)(
-            lambda source: DoublyRobust(
-                self.panel, self._basis(source), window=self.window, totals_only=self.sequential
-            )
+            lambda source: DoublyRobust(self.panel, self._basis(source), window=self.window, day_by_day=self.sequential)
         )
 
     @cached_property

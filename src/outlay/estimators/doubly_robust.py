@@ -56,6 +56,7 @@ from outlay.estimators.joint import Joint, certain, joined, withheld
 from outlay.estimators.panel import Index, Panel
 from outlay.estimators.recursion import Discounted, Need, adjoint, forward, future_values, solve
 from outlay.estimators.regression import PolicyMoves, Stage, supported
+from outlay.estimators.sequential import FEWEST, HARDLY_ANY
 from outlay.estimators.windowed import LEAST_ROWS, SUPPORT, over_window
 from outlay.ops.hashing import uniform
 from outlay.ops.importance import row_weights
@@ -275,8 +276,9 @@ class DoublyRobust:
             gives what these users were never given there or, beyond the last row of a truncated path, a thin pair.
         least_rows: a pair with fewer rows behind it is thin and takes the state-free mean of its action.
         window: days k whose means stand in the place of discounted ones (`windowed.py`); None: discounted.
-        totals_only: whether no discounted value is estimated, as where the state is not relied on to be Markov: the
-            value that completes it would be.
+        day_by_day: whether fitted evaluation goes day by day (`sequential.py`). Then no discounted value is estimated, as
+            the state is not relied on to be Markov, and the value that completes it would be; nor a total that the
+            paths of hardly any user match, since that takes as long as one that says something.
     """
 
     panel: Panel
@@ -285,7 +287,7 @@ class DoublyRobust:
     support: float = SUPPORT
     least_rows: int = LEAST_ROWS
     window: int | None = None
-    totals_only: bool = False
+    day_by_day: bool = False
 
     def estimate(
         self,
@@ -313,7 +315,7 @@ class DoublyRobust:
         first = row_weights(along, panel.following, panel.first)
         start = row_weights(along, panel.following, panel.start)
         paths = [WeightedPaths.total(panel, k, first, members) for k in horizons]
-        if not self.totals_only:
+        if not self.day_by_day:
             paths.insert(0, WeightedPaths.discounted(panel, start, members))
         if ratio is None:
             return self._joined([self._withheld(part, Reason(ReasonKind.NO_PROPENSITIES)) for part in paths], members)
@@ -332,10 +334,10 @@ class DoublyRobust:
                 told.append((part, total))
         for fold, others in self._others if told else ():
             most = max(part.days or 0 for part, _ in told)
-            critic = FoldValues.of(others, moves, most, self.least_rows, totals_only=self.totals_only)
+            critic = FoldValues.of(others, moves, most, self.least_rows, totals_only=self.day_by_day)
             for part, total in told:
                 critic.add(part, fold, total)
-            if not self.totals_only:
+            if not self.day_by_day:
                 errors += critic.closing_errors(paths[0], fold, needs[0])
                 unclosed = unclosed or critic.unclosed(paths[0], fold)
         return self._joined(
@@ -444,14 +446,14 @@ class DoublyRobust:
         return np.stack([np.bincount(part.user, part.after * x, users) for x in outcome.T], axis=1)
 
     def _nobody(self, part: WeightedPaths) -> Reason | None:
-        """Return why a value has no user behind it, or None."""
+        """Return why a value has hardly a user behind it, or None."""
         if not part.covered:
             nobody = Reason(ReasonKind.NOBODY)
             return nobody if part.days is None else Reason(ReasonKind.NOT_SHOWN, {"days": part.days})
         if not part.mass.any():
             none = Reason(ReasonKind.NO_PATH)
             return none if part.days is None else Reason(ReasonKind.NO_PATH_SO_LONG, {"days": part.days})
-        return None
+        return HARDLY_ANY if self.day_by_day and (part.mass > 0).sum() < FEWEST else None
 
     def _withheld(self, part: WeightedPaths, reason: Reason) -> Robust:
         return Robust(**withheld(self._names(part), self.panel.num_users, reason))
@@ -459,7 +461,7 @@ class DoublyRobust:
     def _joined(self, parts: list[Robust], members: NDArray[np.bool_]) -> Robust:
         """The discounted part and the totals, and the decisions after the first of them where they are known."""
         known: dict[str, float] = {}
-        if self.panel.data.steady and not self.totals_only:
+        if self.panel.data.steady and not self.day_by_day:
             known["decisions"] = 1.0
         if self.panel.data.steady and self.window is not None:
             known[str(Target("decisions", self.window))] = float(self.window)
