@@ -138,7 +138,7 @@ class DataManifest:
 _MANIFEST = TypeAdapter(DataManifest)
 
 
-@dataclass(frozen=True, repr=False)
+@dataclass(frozen=True, repr=False, eq=False)  # told apart by identity
 class Transitions(Shown):
     """A DATA folder, opened. N rows, K actions, m budgets, U users.
 

@@ -221,7 +221,7 @@ class FoldValues:
         last, share = paths.closes, paths.share[paths.user]
         arriving = np.bincount(moves.point[paths.rows[last]], (share * paths.before)[last], moves.num_points)
         back = adjoint(sample.basis, self.discounted, arriving * paths.share[users].sum(), need)
-        return sample.errors(moves, back, 0)
+        return sample.errors(moves, back)[:, 0]
 
     def unclosed(self, paths: WeightedPaths, users: NDArray[np.bool_]) -> Reason | None:
         """Return why these values cannot close the paths of `users` `[U]`, or None."""
@@ -276,8 +276,8 @@ class DoublyRobust:
             gives what these users were never given there or, beyond the last row of a truncated path, a thin pair.
         least_rows: a pair with fewer rows behind it is thin and takes the state-free mean of its action.
         window: days k whose means stand in the place of discounted ones (`windowed.py`); None: discounted.
-        day_by_day: whether fitted evaluation goes day by day (`sequential.py`). Then no discounted value is estimated, as
-            the state is not relied on to be Markov, and the value that completes it would be; nor a total that the
+        day_by_day: whether fitted evaluation goes day by day (`sequential.py`). Then no discounted value is estimated,
+            as the state is not relied on to be Markov, and the value that completes it would be; nor a total that the
             paths of hardly any user match, since that takes as long as one that says something.
     """
 

@@ -32,12 +32,13 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.sparse import csr_array
 
 from outlay.core.estimate import Target
 from outlay.core.reasons import Reason, ReasonKind
 from outlay.estimators.basis import Array, Basis
 from outlay.estimators.joint import Joint, certain, joined, withheld
-from outlay.estimators.panel import Panel
+from outlay.estimators.panel import Index, Panel
 from outlay.estimators.recursion import Backward, Need, adjoint, backward, forward, solve
 from outlay.estimators.regression import LogCells, PolicyMoves, Regression, Stage, regress
 from outlay.estimators.windowed import LEAST_ROWS, SUPPORT, over_window
@@ -106,16 +107,28 @@ class Sample:
         usable: NDArray[np.bool_] = ~log.open | (self.panel.discount == 0 if left is None else log.left >= left)
         return usable & (log.cells.count > 0)
 
-    def errors(self, moves: PolicyMoves, back: Backward, k: int) -> Array:
-        """Return `[U, T']` what the usable rows of each user add to the error of value k of `back`."""
-        rows = slice(None) if self.usable is None else self.usable
-        user, of, slope = self.panel.user[rows], moves.cells.of[rows], back.slope[:, k]
-        slopes, offsets = slope[of], np.ascontiguousarray(back.offset[:, k].T)
-        sums = [
-            np.bincount(user, slopes * x[rows] + offset[of], self.panel.num_users)
-            for x, offset in zip(self.outcome.T, offsets, strict=False)  # totals leave `decisions` out
-        ]
-        return np.stack(sums, axis=1)
+    def errors(self, moves: PolicyMoves, back: Backward) -> Array:
+        """Return `[U, H, T']` what the usable rows of each user add to the errors of the H values of `back`."""
+        users, (cells, wanted, outcomes) = self.panel.num_users, back.offset.shape
+        rows, begin = self._by_user
+        of = moves.cells.of[rows]
+
+        def summed(weight: Array, by_cell: Array) -> Array:
+            found: Array = csr_array((weight, of, begin), shape=(users, cells)) @ by_cell
+            return found
+
+        errors = summed(np.ones(len(of)), back.offset.reshape(cells, -1)).reshape(users, wanted, outcomes)
+        for t in range(outcomes):  # totals leave `decisions` out
+            errors[:, :, t] += summed(self.outcome[rows, t], back.slope)
+        return errors
+
+    @cached_property
+    def _by_user(self) -> tuple[Index, Index]:
+        """The usable rows, those of one user after the other, and `[U + 1]` where each user's begin."""
+        user = self.panel.user
+        usable = np.arange(len(user)) if self.usable is None else np.flatnonzero(self.usable)
+        rows = usable[np.argsort(user[usable], kind="stable")]
+        return rows, np.searchsorted(user[rows], np.arange(self.panel.num_users + 1))
 
     def possible(self, value: Array, rows_at_most: int) -> NDArray[np.bool_]:
         """Return `[T']` whether the outcomes of at most `rows_at_most` rows can add up to a value, with some slack."""
@@ -258,8 +271,8 @@ class Evaluator:
         solution = solve(self.basis, stage, self.panel.discount)
         starts = np.bincount(moves.start, share, moves.num_points).astype(np.float64)
         back = adjoint(self.basis, solution, starts, Need(self.panel.data.called))
-        first = solution.values[moves.start]
-        parts = [self._result(self.sample.names, first, share, moves, back, 0, stage.reg, 1)]
+        first, errors = solution.values[moves.start], self.sample.errors(moves, back)
+        parts = [self._result(self.sample.names, first, errors, share, moves, back, 0, stage.reg, 1)]
         return [*parts, *self._certain("decisions", 1.0)]
 
     def _totals(
@@ -273,13 +286,14 @@ class Evaluator:
         ahead = forward(self.basis, moves, stages, len(names))
         share = _share(members)
         back = backward(self.basis, moves, stages, horizons, ahead, share, self.panel.data.called)
+        errors = self.sample.errors(moves, back)
         daily = np.full((len(stages), len(self.panel.names)), np.nan)
         totals: list[Fitted] = []
         for k, horizon in enumerate(horizons):
             first = ahead.values[horizon][moves.first]
             targets = tuple(str(Target(name, horizon)) for name in names)
             reg = stages[horizon - 1].reg
-            totals.append(self._result(targets, first, share, moves, back, k, reg, horizon))
+            totals.append(self._result(targets, first, errors, share, moves, back, k, reg, horizon))
             for h in range(horizons[k - 1] + 1 if k else 1, horizon + 1):
                 before, value = (share @ ahead.values[left][moves.first] for left in (h - 1, h))
                 given = np.isfinite(totals[-1].value) & self.sample.possible(value, h)
@@ -300,6 +314,7 @@ class Evaluator:
         self,
         names: tuple[str, ...],
         first: Array,
+        errors: Array,
         share: Array,
         moves: PolicyMoves,
         back: Backward,
@@ -312,6 +327,7 @@ class Evaluator:
         Args:
             names: `[T]`.
             first: `[U, T]` value of each user's first point.
+            errors: `[U, H, T]` of all horizons (`Sample.errors`).
             share: `[U]` of each user in the value.
             moves: of the policy.
             back: what the rows add to the error.
@@ -321,12 +337,11 @@ class Evaluator:
         """
         users, user, of = self.panel.num_users, self.panel.user, moves.cells.of
         value, need = share @ first, back.needs[k]
-        errors = self.sample.errors(moves, back, k)
         shared = need.reason(self.support) if reg.usable.any() else Reason(ReasonKind.NOTHING_FOLLOWS)
         whole = Fitted(
             targets=names,
             value=value,
-            influence=users * (share[:, None] * (first - value) + errors),
+            influence=users * (share[:, None] * (first - value) + errors[:, k]),
             mass=np.repeat(np.bincount(user, back.visits[:, k][of], users)[:, None], len(names), axis=1),
             withheld=(None,) * len(names),
             unsupported=np.full(len(names), need.share),

@@ -27,6 +27,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -90,6 +91,7 @@ def window_of(data: Transitions) -> int | None:
     return max(1, min(covered, int(np.ceil(np.log(LITTLE) / np.log(discount)))))
 
 
+@lru_cache(maxsize=8)  # the columns of a log do not change, and every policy of it asks
 def counted(data: Transitions, split: int) -> bool:
     """Whether the states of a split are few, and those that users meet are met often enough to speak for themselves.
 
