@@ -84,7 +84,9 @@ def looks(tmp_path_factory: pytest.TempPathFactory) -> Looks:
         return dict(zip(every, [json.loads(text_of_html.unescape(text)) for text in found], strict=True))
 
     serious = "r.violations.filter(v => v.impact == 'serious' || v.impact == 'critical')"
-    listed = f"axe.run().then(r => {serious}.map(v => [v.id, v.nodes[0].html.slice(0, 200)]))"
+    listed = (
+        f"axe.run({{resultTypes: ['violations']}}).then(r => {serious}.map(v => [v.id, v.nodes[0].html.slice(0, 200)]))"
+    )
     found = "Promise.resolve(null)" if axe() is None else listed
     said = "(serious) => told(JSON.stringify({wide: document.documentElement.scrollWidth, serious}))"
     look = f"{axe() or ''};{AFTER.format(f'{found}.then({said});')}"
