@@ -67,8 +67,10 @@ PYTEST := $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder  #
 test: setup
 	$(PYTEST) -m "not slow"
 
+# Workers of Ray wait for one another at every gradient step, so whatever runs beside them slows both down many times.
 test-all: setup-all
-	$(PYTEST)
+	$(PYTEST) --ignore tests/cluster
+	$(BIN)/python -m pytest tests/cluster
 
 check: setup-all
 	$(BIN)/ruff format --check .

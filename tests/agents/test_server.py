@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import anyio
 import pytest
+from anyio.from_thread import BlockingPortal, start_blocking_portal
 
 from outlay.agents.server import server, skill
 from outlay.evaluating.verdict import VerdictKind
@@ -18,35 +21,34 @@ TOOLS = {"init", "edit", "check", "plan_log", "train", "evaluate", "frontier", "
 
 
 class Agent:
-    """A client that calls one tool after the other, each on a connection of its own."""
+    """A client that calls one tool after the other, on one connection."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, client: Any, portal: BlockingPortal) -> None:
         self.folder, self.progress = folder, list[float]()
+        self._client, self._portal = client, portal
 
     def call(self, tool: str, **arguments: Any) -> Any:
         """The tool's structured result; its words where it is an error."""
-        return anyio.run(self._call, tool, arguments)
-
-    async def _call(self, tool: str, arguments: dict[str, Any]) -> Any:
-        from mcp.client.stdio import StdioServerParameters, stdio_client
-
-        async def tell(done: float, _total: float | None, _words: str | None) -> None:
-            self.progress.append(done)
-
-        outlay = str(Path(sys.executable).with_name("outlay"))
-        with (self.folder / "stderr.txt").open("a") as errors:
-            parameters = StdioServerParameters(command=outlay, args=["mcp"], cwd=self.folder)
-            async with mcp.Client(stdio_client(parameters, errlog=errors)) as client:
-                assert client.instructions == skill()
-                answer = await client.call_tool(tool, arguments, progress_callback=tell)
+        answer = self._portal.call(partial(self._client.call_tool, tool, arguments, progress_callback=self._tell))
         if answer.is_error:
             return answer.content[0].text
         return answer.structured_content
 
+    async def _tell(self, done: float, _total: float | None, _words: str | None) -> None:
+        self.progress.append(done)
+
 
 @pytest.fixture(scope="module")
-def agent(tmp_path_factory: pytest.TempPathFactory) -> Agent:
-    return Agent(tmp_path_factory.mktemp("agent"))
+def agent(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Agent]:
+    from mcp.client.stdio import StdioServerParameters, stdio_client
+
+    folder, outlay = tmp_path_factory.mktemp("agent"), str(Path(sys.executable).with_name("outlay"))
+    parameters = StdioServerParameters(command=outlay, args=["mcp"], cwd=folder)
+    with (folder / "stderr.txt").open("a") as errors, start_blocking_portal() as portal:
+        connected = mcp.Client(stdio_client(parameters, errlog=errors))
+        with portal.wrap_async_context_manager(connected) as client:
+            assert client.instructions == skill()
+            yield Agent(folder, client, portal)
 
 
 def test_the_tools_are_the_verbs_and_say_what_they_take() -> None:

@@ -6,6 +6,7 @@ import os
 import signal
 import time
 from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
 from threading import Thread
 from typing import Any, TypeVar
@@ -30,6 +31,7 @@ from scored_rows import make_bundle, make_rows
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # Ray's own
 Test = TypeVar("Test", bound=Callable[..., None])
+SMALL = "\n[train]\nlayers = [16]\nembedding = 4\nmin_steps = 300\n"
 
 
 def on_two_processors(test: Test) -> Test:
@@ -93,8 +95,10 @@ def test_a_shard_that_always_loses_its_worker_is_an_error() -> None:
 def city(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A log of rich states, and its DATA."""
     folder = tmp_path_factory.mktemp("city")
-    outlay.simulate("city", folder / "log", users=400)
-    outlay.prepare(folder / "log" / "campaign.toml", folder / "data")
+    campaign = outlay.simulate("city", folder / "log", users=400)
+    with campaign.open("a") as handle:
+        handle.write(SMALL)
+    outlay.prepare(campaign, folder / "data")
     return folder
 
 
@@ -115,8 +119,8 @@ def test_score_makes_the_same_decisions(tmp_path: Path, monkeypatch: pytest.Monk
 
 
 def spec_of(city: Path, folder: Path, learner: str) -> NetworkSpec:
-    small = Transitions.open(city / "data").campaign.with_train(layers=(16,), embedding=4, min_steps=300)
-    return NetworkSpec(city / "data", None, small, learner, 1, 0, 1, learner, folder)
+    campaign = Transitions.open(city / "data").campaign
+    return NetworkSpec(city / "data", None, campaign, learner, 1, 0, 1, learner, folder)
 
 
 def losses(folder: Path, spec: NetworkSpec) -> list[float]:
@@ -125,24 +129,38 @@ def losses(folder: Path, spec: NetworkSpec) -> list[float]:
     return found
 
 
+@pytest.fixture(scope="module")
+def alone(city: Path) -> Callable[[str], list[float]]:
+    """The losses of the steps of one process, by learner."""
+
+    @cache
+    def alone(learner: str) -> list[float]:
+        spec = spec_of(city, city / learner, learner)
+        training, task = spec.open()
+        train_through(training, spec.folder, task.key, resume=False, report=silent)
+        return losses(spec.folder, spec)
+
+    return alone
+
+
 @on_two_processors
 @pytest.mark.parametrize("learner", ["orthogonal", "bcq"])
-def test_two_workers_make_the_steps_of_one_process(city: Path, tmp_path: Path, learner: str) -> None:
-    alone, together = (spec_of(city, tmp_path / name, learner) for name in ("alone", "together"))
-    training, task = alone.open()
-    train_through(training, alone.folder, task.key, resume=False, report=silent)
+def test_two_workers_make_the_steps_of_one_process(
+    city: Path, alone: Callable[[str], list[float]], tmp_path: Path, learner: str
+) -> None:
+    together = spec_of(city, tmp_path / "together", learner)
     train_networks(together, together.open()[0], 2, resume=False, report=silent)
-    wanted, found = losses(alone.folder, alone), losses(together.folder, together)
+    wanted, found = alone(learner), losses(together.folder, together)
     assert len(found) == len(wanted) >= 3
     np.testing.assert_allclose(found[0], wanted[0], rtol=1e-5)
     np.testing.assert_allclose(found, wanted, rtol=1e-2)  # sums in another order turn some ties
 
 
 @on_two_processors
-def test_training_goes_on_from_the_last_checkpoint_when_a_worker_is_killed(city: Path, tmp_path: Path) -> None:
-    spec, alone = spec_of(city, tmp_path / "run", "orthogonal"), spec_of(city, tmp_path / "alone", "orthogonal")
-    training, task = alone.open()
-    train_through(training, alone.folder, task.key, resume=False, report=silent)
+def test_training_goes_on_from_the_last_checkpoint_when_a_worker_is_killed(
+    city: Path, alone: Callable[[str], list[float]], tmp_path: Path
+) -> None:
+    spec = spec_of(city, tmp_path / "run", "orthogonal")
     # A checkpoint after the first block, as of a run that was cut off.
     with pytest.raises(KeyboardInterrupt):
         _cut_off_after_a_block(spec)
@@ -152,7 +170,7 @@ def test_training_goes_on_from_the_last_checkpoint_when_a_worker_is_killed(city:
     train_networks(spec, spec.open()[0], 2, resume=True, report=silent)
     killer.join()
     assert len(killed) == 1
-    np.testing.assert_allclose(losses(spec.folder, spec), losses(alone.folder, alone), rtol=2e-3)
+    np.testing.assert_allclose(losses(spec.folder, spec), alone("orthogonal"), rtol=2e-3)
     assert kind_of(spec.folder) == "checkpoint"
 
 

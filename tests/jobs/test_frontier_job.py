@@ -94,6 +94,19 @@ def found(name: str, curves: Callable[[str], BudgetCurve]) -> BudgetCurve:
     return curves(name)
 
 
+@pytest.fixture(scope="module")
+def looked(made: Runs, tmp_path_factory: pytest.TempPathFactory) -> Runs:
+    """Copies of them whose one look has been made, by an export; to be copied again, since a look takes long."""
+
+    @cache
+    def looked(name: str) -> Run:
+        run = copied(made(name), tmp_path_factory.mktemp("looked"))
+        frontier(run, [wanted(run)], export=run.folder.parent / "bundle")
+        return run
+
+    return looked
+
+
 def copied(run: Run, folder: Path) -> Run:
     """To do with as one likes: exports count looks in the data inside."""
     shutil.copytree(run.folder, folder / "copy")
@@ -223,8 +236,10 @@ def wanted(run: Run) -> float:
     return round(0.5 * (found.least + found.most), 3)
 
 
-def test_an_export_is_a_bundle_of_one_network_that_decides_as_the_stored_one_says(way: Run, tmp_path: Path) -> None:
-    run = copied(way, tmp_path)
+def test_an_export_is_a_bundle_of_one_network_that_decides_as_the_stored_one_says(
+    name: str, looked: Runs, tmp_path: Path
+) -> None:
+    run = copied(looked(name), tmp_path)
     budget = wanted(run)
     found = frontier(run, [budget], export=tmp_path / "bundle")
     bundle = outlay.load_bundle(tmp_path / "bundle")
@@ -365,9 +380,9 @@ def test_a_budget_is_the_same_bundle_whatever_was_looked_at_in_between(
 
 @pytest.mark.slow
 def test_a_look_that_was_killed_before_it_was_written_is_made_again_and_not_counted_twice(
-    made: Runs, tmp_path: Path
+    looked: Runs, tmp_path: Path
 ) -> None:
-    run = copied(made("counted"), tmp_path)
+    run = copied(looked("counted"), tmp_path)
     first = frontier(run, [1.5], export=tmp_path / "bundle").export
     (run.folder / "frontier" / "band.npz").unlink()
     again = frontier(run, [1.5], export=tmp_path / "bundle").export
@@ -381,9 +396,9 @@ def test_a_look_that_was_killed_before_it_was_written_is_made_again_and_not_coun
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["counted", "network", "two limits"])
 def test_the_true_spend_of_an_exported_bundle_keeps_its_limit(
-    name: str, made: Runs, habit: Habit, tmp_path: Path
+    name: str, looked: Runs, habit: Habit, tmp_path: Path
 ) -> None:
-    run = copied(made(name), tmp_path)
+    run = copied(looked(name), tmp_path)
     for budget in (1.5, 2.2):
         frontier(run, [budget], export=tmp_path / "bundle")
         bundle = outlay.load_bundle(tmp_path / "bundle")
@@ -404,9 +419,9 @@ def large(habit: Habit) -> Any:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["counted", "network"])
-def test_a_user_keeps_the_policy_that_stays_when_its_share_grows(name: str, made: Runs, tmp_path: Path) -> None:
+def test_a_user_keeps_the_policy_that_stays_when_its_share_grows(name: str, looked: Runs, tmp_path: Path) -> None:
     """Salts are of a policy's own part of its network, whatever else is in the bundle."""
-    run = copied(made(name), tmp_path)
+    run = copied(looked(name), tmp_path)
     curve = frontier(run)
     budgets = [curve.least + share * (curve.most - curve.least) for share in (0.4, 0.41)]
     users = pa.table({"user_id": [f"u{n}" for n in range(2000)], "yesterday": [0] * 2000, "level": [2] * 2000})
@@ -427,9 +442,11 @@ def test_a_user_keeps_the_policy_that_stays_when_its_share_grows(name: str, made
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["network", "untidy", "per user"])
-def test_bundles_of_one_network_score_and_allocate(name: str, made: Runs, habit: Habit, tmp_path: Path) -> None:
-    run, folder = made(name), tmp_path
-    source = (run.folder.parent if name == "untidy" else habit.folder) / "log.parquet"
+def test_bundles_of_one_network_score_and_allocate(
+    name: str, made: Runs, looked: Runs, habit: Habit, tmp_path: Path
+) -> None:
+    run, folder = copied(looked(name), tmp_path), tmp_path
+    source = (made(name).folder.parent if name == "untidy" else habit.folder) / "log.parquet"
     rows = pq.read_table(source).slice(0, 3000)
     pq.write_table(rows, folder / "rows.parquet")
     for bundle in (run.bundle, folder / "exported"):

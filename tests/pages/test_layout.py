@@ -8,7 +8,10 @@ import json
 import re
 import subprocess
 import sys
+from collections.abc import Callable
+from functools import cache
 from pathlib import Path
+from typing import Any
 
 import comparison_examples
 import experiment_examples
@@ -46,26 +49,55 @@ def axe() -> str | None:
     return None
 
 
-def inside(html: str, folder: Path, width: int, script: str) -> str:
-    """Run a script in the page as wide as that; it hands back a text by `told(text)`."""
-    told = "const told = (text) => { parent.document.getElementById('told').textContent = text; };"
-    call = f"<script>{told}{script}</script>"
-    framed = html[: html.rindex("</body>")] + call + html[html.rindex("</body>") :]
-    outer = (
-        f'<!doctype html><body><pre id="told"></pre><iframe style="width:{width}px;height:2000px;border:0" '
-        f'srcdoc="{text_of_html.escape(framed, quote=True)}"></iframe></body>'
+def framed(html: str, script: str, width: int, number: int) -> str:
+    """A frame as wide as that, in which the page runs a script; it hands back a text by `told(text)`."""
+    told = f"const told = (text) => {{ parent.document.getElementById('told-{number}').textContent = text; }};"
+    end = html.rindex("</body>")
+    page = f"{html[:end]}<script>{told}{script}</script>{html[end:]}"
+    return (
+        f'<pre id="told-{number}"></pre><iframe style="width:{width}px;height:2000px;border:0" '
+        f'srcdoc="{text_of_html.escape(page, quote=True)}"></iframe>'
     )
-    found = re.search(r'<pre id="told">(.*?)</pre>', drawn(outer, folder, "1500,2200"), re.DOTALL)
-    assert found is not None
-    return text_of_html.unescape(found[1])
+
+
+Looks = Callable[[str], dict[tuple[int, bool], dict[str, Any]]]
+
+
+@pytest.fixture(scope="module")
+def looks(tmp_path_factory: pytest.TempPathFactory) -> Looks:
+    """What is found in a page, by its width and whether it is dark: side by side, since a browser takes long to start.
+
+    `wide`: pixels that it takes, `serious`: what axe says is serious, where it is installed.
+    """
+
+    @cache
+    def looks(page: str) -> dict[tuple[int, bool], dict[str, Any]]:
+        html, every = PAGES[page](), [(width, dark) for width in WIDTHS for dark in (False, True)]
+        assert DARK in html
+        frames = [
+            framed(html.replace(DARK, "@media screen") if dark else html, look, width, number)
+            for number, (width, dark) in enumerate(every)
+        ]
+        outer = f"<!doctype html><body>{''.join(frames)}</body>"
+        shown = drawn(outer, tmp_path_factory.mktemp("browser"), "1500,8500")
+        found = re.findall(r'<pre id="told-\d">(.*?)</pre>', shown, re.DOTALL)
+        return dict(zip(every, [json.loads(text_of_html.unescape(text)) for text in found], strict=True))
+
+    serious = "r.violations.filter(v => v.impact == 'serious' || v.impact == 'critical')"
+    listed = (
+        f"axe.run({{resultTypes: ['violations']}}).then(r => {serious}.map(v => [v.id, v.nodes[0].html.slice(0, 200)]))"
+    )
+    found = "Promise.resolve(null)" if axe() is None else listed
+    said = "(serious) => told(JSON.stringify({wide: document.documentElement.scrollWidth, serious}))"
+    look = f"{axe() or ''};{AFTER.format(f'{found}.then({said});')}"
+    return looks
 
 
 @in_a_browser
 @pytest.mark.parametrize("width", WIDTHS)
 @pytest.mark.parametrize("page", PAGES)
-def test_nothing_is_wider_than_the_page(tmp_path: Path, page: str, width: int) -> None:
-    wide = AFTER.format("told(document.documentElement.scrollWidth);")
-    assert 0 < int(inside(PAGES[page](), tmp_path, width, wide)) <= width
+def test_nothing_is_wider_than_the_page(looks: Looks, page: str, width: int) -> None:
+    assert 0 < looks(page)[width, False]["wide"] <= width
 
 
 @in_a_browser
@@ -73,32 +105,41 @@ def test_nothing_is_wider_than_the_page(tmp_path: Path, page: str, width: int) -
 @pytest.mark.parametrize("width", WIDTHS)
 @pytest.mark.parametrize("dark", [False, True])
 @pytest.mark.parametrize("page", PAGES)
-def test_axe_has_nothing_serious_to_say(tmp_path: Path, page: str, width: int, dark: bool) -> None:
-    html = PAGES[page]()
-    assert DARK in html
-    serious = "r.violations.filter(v => v.impact == 'serious' || v.impact == 'critical')"
-    told = f"told(JSON.stringify({serious}.map(v => [v.id, v.nodes[0].html.slice(0, 200)])))"
-    script = f"{axe()};{AFTER.format(f'axe.run().then(r => {told});')}"
-    shown = html.replace(DARK, "@media screen") if dark else html
-    assert json.loads(inside(shown, tmp_path, width, script)) == []
+def test_axe_has_nothing_serious_to_say(looks: Looks, page: str, width: int, dark: bool) -> None:
+    assert looks(page)[width, dark]["serious"] == []
+
+
+Printed = Callable[[str], tuple[str, list[str]]]
+
+
+@pytest.fixture(scope="module")
+def printed(tmp_path_factory: pytest.TempPathFactory) -> Printed:
+    """A page, and the text of each leaf of it."""
+
+    @cache
+    def printed(page: str) -> tuple[str, list[str]]:
+        html = PAGES[page]()
+        return html, leaves(html, tmp_path_factory.mktemp("paper"))
+
+    return printed
 
 
 @in_a_browser
 @pytest.mark.parametrize(("page", "last"), [("report", 1), ("frontier", 2), ("frontier before the look", 1)])
-def test_on_paper_the_decision_comes_first_and_its_evidence_behind_it(tmp_path: Path, page: str, last: int) -> None:
+def test_on_paper_the_decision_comes_first_and_its_evidence_behind_it(printed: Printed, page: str, last: int) -> None:
     """`last`: the leaf that the decision ends on; the appendix begins the next."""
-    begins = [leaf.lstrip().startswith("Appendix") for leaf in leaves(PAGES[page](), tmp_path)]
+    begins = [leaf.lstrip().startswith("Appendix") for leaf in printed(page)[1]]
     assert begins.index(True) <= last
 
 
 @in_a_browser
 @pytest.mark.parametrize("page", PAGES)
-def test_on_paper_no_heading_is_torn_from_what_it_heads(tmp_path: Path, page: str) -> None:
-    html = PAGES[page]()
+def test_on_paper_no_heading_is_torn_from_what_it_heads(printed: Printed, page: str) -> None:
+    html, paper = printed(page)
     found = re.findall(r'<(h[123]|p class="finding"|figcaption|tr class="group")[^>]*>(.*?)</(?:h|p|figc|tr)', html)
     headings = [" ".join(text_of_html.unescape(re.sub(r"<[^>]*>", "", text)).split()) for _, text in found]
     assert len(headings) > 3
-    ends = [leaf.strip().split("\n")[-1] for leaf in leaves(html, tmp_path)]
+    ends = [leaf.strip().split("\n")[-1] for leaf in paper]
     assert not [end for end in ends if " " in end and any(end in heading for heading in headings)]
 
 

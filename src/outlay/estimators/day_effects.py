@@ -37,7 +37,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import stats
+from scipy.special import chdtrc, ndtr, stdtrit
 
 from outlay.core.estimate import Target
 from outlay.core.reasons import Reason, ReasonKind
@@ -141,7 +141,7 @@ class DayEffects:
 
     def _few(self, level: float = LEVEL) -> float:
         """t_{D−1} / z at a one-sided probability: few days leave the more open the surer a bound is to be."""
-        return float(stats.t.ppf(level, self.days - 1)) / quantile(level)
+        return float(stdtrit(self.days - 1, level)) / quantile(level)
 
     def _reach(self, target: Target) -> float:
         """A."""
@@ -231,10 +231,10 @@ def _between(residual: Array, at: NDArray[np.intp], day: NDArray[np.int64]) -> t
     rest -= np.average(rest, weights=1 / noise)
     scatter = max(float((rest**2 / noise).sum()) / (len(day) - 2), 1.0)
     error = float(np.sqrt(scatter / (x**2 / noise).sum()))
-    if 2 * stats.norm.sf(abs(slope) / error) > SLOPE_BY_CHANCE:
+    if 2 * ndtr(-abs(slope) / error) > SLOPE_BY_CHANCE:
         slope, error, rest = 0.0, 0.0, mean - np.average(mean, weights=1 / noise)
     degrees = len(day) - 1 - (slope != 0)
-    beyond = bool(stats.chi2.sf((rest**2 / noise).sum(), degrees) <= BY_CHANCE)
+    beyond = bool(chdtrc(degrees, (rest**2 / noise).sum()) <= BY_CHANCE)
     return float(np.sqrt(max((rest**2).sum() / degrees - noise.mean(), 0.0))), slope, error, beyond
 
 

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.stats import chi2, norm
+from scipy.special import chdtrc, ndtr
 
 from outlay.core.transitions import Transitions
 from outlay.ops.action_basis import ActionBasis, smooth_basis
@@ -87,4 +87,4 @@ def _contradicts(
         return False
     statistic = rest @ np.linalg.pinv(spread, hermitian=True) @ rest
     matters = rest @ rest - np.trace(spread) > LEFT * between
-    return bool(matters and chi2.sf(statistic, freedom) < 2 * norm.sf(BY_CHANCE))
+    return bool(matters and chdtrc(freedom, statistic) < 2 * ndtr(-BY_CHANCE))

@@ -32,7 +32,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.stats import f as f_distribution
+from scipy.special import fdtrc
 
 from outlay.core.campaign import Campaign
 from outlay.core.progress import Progress, silent, within
@@ -197,7 +197,8 @@ def evidence(codes: NDArray[np.integer], size: int, group: NDArray[np.intp], y: 
     terms = weight * (sums**2).sum(axis=1)
     within = np.maximum(terms.sum(axis=1), TINY)
     freedom = np.maximum(within**2 / np.maximum((terms**2).sum(axis=1), TINY), 1)
-    return np.asarray(-f_distribution.logsf(between / within, freedom, freedom * (GROUPS - 1)) / np.log(10))
+    with np.errstate(divide="ignore"):
+        return np.asarray(-np.log10(fdtrc(freedom, freedom * (GROUPS - 1), between / within)))
 
 
 def _grouped(data: Transitions) -> tuple[NDArray[np.int64], NDArray[np.intp]]:

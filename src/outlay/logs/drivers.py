@@ -33,9 +33,9 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import stats
 from scipy.linalg import solve
 from scipy.sparse import csr_array
+from scipy.special import chdtrc
 
 from outlay.core.assignment import Assignment, Driver, Role
 from outlay.core.history import History
@@ -390,4 +390,4 @@ def _dependence(e: Array, of: Index, pair: Index) -> tuple[float, float]:
     between = float((np.bincount(of, e)[count > 0] ** 2 / count[count > 0]).sum()) * len(e) / total
     design = max(1.0, float((np.bincount(pair, e) ** 2).sum()) / total)
     strength = float(np.sqrt(max(0.0, between - design * freedom) / len(e)))
-    return strength, float(stats.chi2.sf(between / design, freedom))
+    return strength, float(chdtrc(freedom, between / design))

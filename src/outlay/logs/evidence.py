@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import stats
+from scipy.special import chdtrc
 
 from outlay.logs.columns import FEW, PAIRS, ScannedColumn
 from outlay.logs.reading import quoted
@@ -67,7 +67,7 @@ class Evidence:
         n = table.sum()
         expected = table.sum(1, keepdims=True) * table.sum(0) / n
         chi2, free = float(((table - expected) ** 2 / expected).sum()), (rows - 1) * (columns - 1)
-        if stats.chi2.sf(chi2, free) > BY_CHANCE:
+        if chdtrc(free, chi2) > BY_CHANCE:
             return 0.0
         return float(np.sqrt(max(chi2 / n - free / n, 0) / min(rows - 1, columns - 1)))
 

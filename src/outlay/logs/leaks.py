@@ -27,7 +27,7 @@ from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import stats
+from scipy.special import ndtri
 
 from outlay.core.actions import named
 from outlay.core.campaign import Campaign
@@ -186,7 +186,7 @@ def _moved(rows: _SampledRows, cells: ColumnValues, features: int, campaign: Cam
     off, z, implied = _excess(weights, of)
     share = np.bincount(of, minlength=len(off)) / len(of)
     moved = off / np.sqrt(np.maximum(share * (1 - share), TINY))[:, None]
-    limit = float(stats.norm.isf(FALSE_ALARM / features / z.size))
+    limit = -float(ndtri(FALSE_ALARM / features / z.size))
     worst = np.unravel_index(int(np.where(moved > MOVED, z, 0).argmax()), z.shape)
     if not (z[worst] > limit and moved[worst] > MOVED):
         return None

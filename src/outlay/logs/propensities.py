@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from scipy import stats
+from scipy.special import bdtr, ndtri
 
 from outlay.core.actions import Given, named
 from outlay.logs.findings import Finding
@@ -203,7 +203,7 @@ def _of_action(action: float, segment: str | None, rows: float, given: float, im
 
 def _beyond(found: list[Claim]) -> list[Claim]:
     """Claims that contradict the propensities beyond chance, the worst first."""
-    limit = float(stats.norm.isf(FALSE_ALARM / 2 / max(len(found), 1)))
+    limit = -float(ndtri(FALSE_ALARM / 2 / max(len(found), 1)))
     return sorted((claim for claim in found if claim.against > limit), key=lambda claim: -claim.against)
 
 
@@ -218,7 +218,7 @@ def _too_rare(sums: dict[_Key, list[float]], *, one: bool) -> list[Claim]:
             p = given / implied
             if p < 1 and given < p * could:
                 # As far out as a normal has the tail that the binomial has; beyond a float's tails it is far enough.
-                z = -min(float(stats.norm.isf(stats.binom.cdf(given, could, p))), FARTHEST)
+                z = -min(-float(ndtri(bdtr(given, int(could), p))), FARTHEST)
                 found.append(
                     Claim(
                         action,

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import stats
+from scipy.special import chdtrc, fdtrc, ndtri
 
 from outlay.core.actions import Given, named
 from outlay.core.assignment import Assignment
@@ -153,7 +153,7 @@ def _by_features(log: Log, facts: Facts, overlaps: list[Overlap]) -> Randomisati
 
 def _shows(rows: int, looked: int) -> float:
     """The least dependence that would be found in four of five logs, of a feature with two values and two actions."""
-    return float((stats.norm.isf(CHANCE / max(looked, 1) / 2) + stats.norm.isf(0.2)) / np.sqrt(max(rows, 1)))
+    return float(-(ndtri(CHANCE / max(looked, 1) / 2) + ndtri(0.2)) / np.sqrt(max(rows, 1)))
 
 
 def _propensities_vary(log: Log) -> bool:
@@ -217,7 +217,7 @@ def cramers_v(table: NDArray[np.float64]) -> tuple[float, float]:
         return 0.0, 1.0
     expected = np.outer(table.sum(axis=1), table.sum(axis=0)) / n
     phi = float(((table - expected) ** 2 / expected).sum() / n)
-    p_value = float(stats.chi2.sf(phi * n, (r - 1) * (c - 1)))
+    p_value = float(chdtrc((r - 1) * (c - 1), phi * n))
     phi = max(0.0, phi - (r - 1) * (c - 1) / (n - 1))
     rows, columns = r - (r - 1) ** 2 / (n - 1), c - (c - 1) ** 2 / (n - 1)
     return float(np.sqrt(phi / max(min(rows, columns) - 1, 1e-12))), p_value
@@ -238,5 +238,5 @@ def correlation_ratio(groups: NDArray[np.float64]) -> tuple[float, float]:
     if total <= len(groups) or between + within <= 0:
         return 0.0, 1.0
     chance = within / (total - len(groups)) * (len(groups) - 1)  # what `between` is expected to be by chance alone
-    p_value = float(stats.f.sf(between / chance, len(groups) - 1, total - len(groups))) if chance > 0 else 0.0
+    p_value = float(fdtrc(len(groups) - 1, total - len(groups), between / chance)) if chance > 0 else 0.0
     return float(np.sqrt(max(0.0, between - chance) / (between + within))), p_value

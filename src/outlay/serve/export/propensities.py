@@ -32,7 +32,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
-from scipy.stats import qmc
 
 from outlay.core.actions import named
 from outlay.core.progress import Counter
@@ -175,6 +174,8 @@ def draw_law(phases: Sequence[Phase]) -> Law:
     if len(set(phases)) == 1:
         places = np.tile(np.arange(len(phases[0].salts))[:, None], (1, len(phases)))
         return Law(places, np.array(phases[0].weights) / sum(phases[0].weights))
+    from scipy.stats import qmc  # importing it takes half a second
+
     salts = sorted({salt for phase in phases for salt in phase.salts})
     scores = -np.log1p(-qmc.Sobol(len(salts), seed=0).random_base2(SAMPLES))
     drawn = np.stack(
