@@ -47,6 +47,7 @@ Priebe (2001) use such conditioning for tails of maxima; sup-t bands are textboo
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -255,6 +256,7 @@ def critical_value(covariance: Array, alpha: float, cones: NDArray[np.intp] | No
     axes = _axes(covariance[np.ix_(used, used)] / np.outer(error[used], error[used]))
     reach, rank = _reach(axes, np.searchsorted(used, pairs)), axes.shape[1]
 
+    @lru_cache(maxsize=1)  # the root is looked for from where it was asked before
     def excess(k: float) -> float:
         # In the logarithm the tail is nearly a parabola, which takes half as many steps.
         broken = chdtrc(rank, (k / reach) ** 2).sum() / (2 * DRAWS)
