@@ -205,6 +205,16 @@ def test_what_could_not_be_measured_certifies_nothing_and_hinders_no_other_mixtu
     json.dumps(missing.to_dict(), allow_nan=False)
 
 
+def test_a_limit_without_a_bound_since_nothing_that_assumes_less_was_measured_names_that_as_its_reason() -> None:
+    about, given = campaign(0.8, [COST]), points(random_covariance(6, 6), np.tile([0.5, 0.9, 1.0], 2), 2)
+    less = points(np.zeros((6, 6)), np.array([np.nan, np.nan, np.nan, 0.5, 0.9, 1.0]), 2)
+    found = band(given, about, second=less, withheld=(NO_SUPPORT,)).certificate(np.ones(1), under(about, cost=9.0))
+    assert found.budgets[0].value is not None
+    assert found.budgets[0].bound is None
+    assert found.reason == NO_SUPPORT
+    assert NO_SUPPORT.words in found.words
+
+
 def test_a_policy_that_is_not_believed_certifies_nothing_though_it_was_measured() -> None:
     """Its figures keep the limit by far, but another estimator contradicts them: table and verdict say the same."""
     about, given = campaign(0.8, [COST]), points(random_covariance(12, 6), np.tile([0.5, 0.9, 1.0], 4), 4)

@@ -84,6 +84,11 @@ class BudgetBound:
     unbelieved: int = 0
     label: str = ""
 
+    @property
+    def measured(self) -> bool:
+        """Whether there is an estimate, and a bound of it or the events that are too few for one."""
+        return self.value is not None and (self.bound is not None or self.events is not None)
+
     def keeps(self, cost: float) -> bool:
         """Whether a cost keeps the limit."""
         return (1 - 2 * self.floor) * (cost - self.limit) <= ROUNDING * abs(self.limit)
@@ -284,7 +289,7 @@ def issue(
         held: that a budget is held while serving, which is the reason where there is no other.
     """
     count, what = (users, "users") if clusters is None else (clusters, "clusters of users")
-    unmeasured = any(line.value is None for line in bounds.lines)
+    unmeasured = not all(line.measured for line in bounds.lines)
     # A reward alone that could not be measured takes no limit away.
     withheld = [r for r in against if r.withholds and (r.kind is not ReasonKind.UNSUPPORTED or unmeasured)]
     few = Reason(ReasonKind.FEW_USERS, {"count": count, "units": what, "needed": LEAST_USERS})
@@ -344,7 +349,7 @@ def _words(reason: Reason | None, lines: Sequence[BudgetBound]) -> str:
         return f"not certified: {broken}"
     if reason.kind is ReasonKind.DAYS:
         return f"not certified: {broken}, {reason.words}"
-    if reason.kind is ReasonKind.UNSUPPORTED and any(line.value is None for line in lines):
+    if reason.kind is ReasonKind.UNSUPPORTED and not all(line.measured for line in lines):
         return f"not certified: {broken} ({reason.words})"
     return f"not certified: {reason.words}"
 
