@@ -75,7 +75,7 @@ class Measure:
             outcomes are smooth in the amount, and values wrong where they are not: to choose by, not to certify.
         most_users: a sample of so many of the users is enough; None: all.
         long_run: whether day by day evaluation tells `LONG_RUN` too: to choose by (`estimators/long_run.py`).
-        actions_only: whether the bundle is asked for nothing but what its members do.
+        actions_only: whether only the members' actions are needed, and no features of their network.
     """
 
     data: Transitions

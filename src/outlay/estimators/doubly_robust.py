@@ -160,11 +160,11 @@ class WeightedPaths:
 
 @dataclass(frozen=True)
 class FoldValues:
-    """Values of one policy; place 0 is discounted, if that was asked for, place h has h days left.
+    """Values of one policy, by days left: key h is for h days, key 0 for the discounted values where there are any.
 
     Attributes:
         sample: the rows that they were fitted to.
-        discounted: the discounted values; None: they were not asked for.
+        discounted: the discounted values; None where only totals are estimated.
         stages: the policy's moves in each regression.
         theta: of `[P, T]`.
         values: of `[Q, T]`, of every point of the panel.

@@ -22,7 +22,7 @@ from outlay.core.transitions import LEARN, Transitions
 from outlay.estimators.panel import Panel
 
 CHUNK_CELLS = 16_000_000  # codes looked at in one go: 128 MB as whole numbers
-LEARN_ROWS, SAMPLE_ROWS = 400_000, 20_000  # from which means and directions are taken, evenly spread
+LEARN_ROWS, SAMPLE_ROWS = 400_000, 50_000  # from which means and directions are taken, evenly spread
 FOLDS = 5  # of users, whose means come from the others
 PRODUCT_ROWS = 16_384  # rows whose products are made at a time
 SHRINK = 20.0  # rows that the mean of all counts as
