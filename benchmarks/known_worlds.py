@@ -2,7 +2,7 @@
 
     world = WORLDS["shop"]
     path = world.write("folder", users=20_000, seed=1)    # log.parquet and campaign.toml
-    world.truth(policy)                                   # value and cost of a decision, as the campaign counts them
+    world.truth(policy)                                   # what a decision brings for good, and costs while it counts
     world.known(0.4)                                      # a policy that knows the world and pays 0.4 for a yuan
 
 A user acts on a day (buys, or is active), given an offer of strength s ∈ [0, 1]:
@@ -38,7 +38,7 @@ YUAN, PRICES = np.array([0.0, 1.0, 2.0, 3.0, 5.0]), np.array([0.03, 0.06, 0.1, 0
 WEEK = np.array([0.0, 0.0, 0.1, 0.1, 0.3, 0.6, 0.4])
 SIZES = (3, 4, 6, 8, 12)  # of the categorical traits
 TRAITS = 13  # numeric ones
-PLAYED, SEED = 6_000, 987_654  # users of the truth, and their seed
+PLAYED, SEED = 20_000, 987_654  # users of the truth, and their seed
 NEGLIGIBLE = 0.005  # weight of the days that the truth leaves out
 
 CAMPAIGN = """[campaign]
@@ -170,6 +170,7 @@ class World:
     pace: float = 0.15
     tire: float = 0.6
     days: int = 7
+    counted: int = 7  # days of a user that limits and claims are about: outlay's own choice, from when users joined
     discount: float = 0.9
 
     @property
@@ -228,17 +229,25 @@ class World:
         path.write_text(text.replace("'", '"'))
         return path
 
-    def truth(self, policy: Policy, users: int = PLAYED, seed: int = SEED) -> tuple[float, float]:
-        """Discounted mean of reward and of cost per decision; the same users and luck for every policy."""
-        rng, sums = np.random.default_rng(seed), np.zeros(2)
+    def daily(self, policy: Policy, users: int = PLAYED, seed: int = SEED) -> Floats:
+        """`[D, 2]` mean reward and cost of each day; the same users and luck for every policy."""
+        rng, days = np.random.default_rng(seed), np.zeros((self.horizon, 2))
         people = People.draw(self, self.joined(users, rng), rng)
-        weights = self.discount ** np.arange(self.horizon)
-        for weight in weights / weights.sum():
+        for day in days:
             action = policy(people)
             chance = people.chance(action)
-            sums += weight * np.mean(people.worth(action, chance), axis=1)
+            day[:] = np.mean(people.worth(action, chance), axis=1)
             people = people.after(action, rng.random(users) < chance)
-        return float(sums[0]), float(sums[1])
+        return days
+
+    def of_days(self, days: Floats) -> tuple[float, float]:
+        """Discounted mean of the reward `[D, 2]`, and mean cost of the days that a limit is about."""
+        weights = self.discount ** np.arange(self.horizon)
+        return float(weights @ days[:, 0] / weights.sum()), float(days[: self.counted, 1].mean())
+
+    def truth(self, policy: Policy, users: int = PLAYED, seed: int = SEED) -> tuple[float, float]:
+        """Both of a policy."""
+        return self.of_days(self.daily(policy, users, seed))
 
     def constants(self) -> Floats:
         """`[K, 2]` value and cost of every offer to all."""
@@ -304,6 +313,7 @@ WORLDS: Mapping[str, World] = {
             start=-2.6,
             tire=1.5,
             days=14,
+            counted=9,
         ),
         World("mild", YUAN, PRICES, 0.6),
         World("slow", YUAN, PRICES, 0.6, start=-2.6, carry=4.0, pace=0.04),

@@ -5,18 +5,19 @@
 
 The worlds are those of `known_worlds.py`: a shop (14 days of amounts, percentages off, joiners, weeks, fatigue), and
 people with 20 features (7 days), with mild carry-over and with slow habits. Outlay trains with all defaults; what it
-serves is then played, as every constant is, on the same 6,000 users and the same luck. The T-learner (a model of reward
-and of cost for every offer, k-day labels, all rows of the log) is priced with five λ, and a knapsack's best mixture of
-its policies is taken at equal spend, chosen by the truth, which favours it. The best known are mixtures of policies
-that know the world (`World.known`), at five λ.
+serves is then played, as every constant is, on the same 20,000 users and the same luck: its value is the discounted
+mean of the reward, its cost the mean of the days that the limit is about. The T-learner (a model of reward and of cost
+for every offer, k-day labels, all rows of the log) is priced with five λ, and a knapsack's best mixture of its policies
+is taken at equal spend, chosen by the truth, which favours it. The best known are mixtures of policies that know the
+world (`World.known`), at five λ.
 
     share of what states are worth = (value − constants at equal spend) / (best known − constants at equal spend)
 
 *At its spend*: what the policy truly costs. *At the budget*: constants and the best known have the whole budget; what
 the policy left unspent brings nothing, and where it spends more, so many users get the free offer that it does not.
 *Behind a cap*: the same of the mixture that keeps no margin, which the same training leaves for a server with a cap.
-*Holds*: whether the 95% intervals of value and of cost hold the truth, which as a mean over 6,000 users is itself about
-1% uncertain (shares are of the same users on both sides, and are not).
+*Holds*: whether the 95% intervals of reward and cost of those days hold the truth of the same days, a mean over 20,000
+users that is itself about 0.6% uncertain (shares are of the same users on both sides, and are not).
 """
 
 from __future__ import annotations
@@ -113,9 +114,11 @@ def one_log(world: World, users: int, seed: int, labels: Sequence[int], options:
         path = world.write(folder, users=users, seed=seed)
         found = job(path, folder / "run", seed=seed, options=shlex.split(options))
         bundle = load_bundle(folder / "run" / "bundle")
-        value, cost = world.truth(served(bundle))
+        days = world.daily(served(bundle))
+        value, cost = world.of_days(days)
+        reward = float(days[: world.counted, 0].mean())
         data = Transitions.open(folder / "run" / "data")
-        found |= {"world": world.name, "users": users, "value": value, "cost": cost}
+        found |= {"world": world.name, "users": users, "value": value, "cost": cost, "reward": reward}
         found["share"] = shares(world, value, cost, curves)
         capped, spent = world.truth(served(behind_cap(bundle)))
         found["behind_cap"] = {"value": capped, "cost": spent, **shares(world, capped, spent, curves)}
@@ -178,7 +181,7 @@ def print_rows(runs: list[dict[str, Any]]) -> None:
         limit, own, capped = WORLDS[r["world"]].at_most, r["share"], r["behind_cap"]
         peers = ", ".join(f"{p['own']:+.2f}/{p['budget']:+.2f} ({days})" for days, p in r["peers"].items())
         words = ", ".join(
-            said(r["told"].get(name), true) for name, true in (("reward", r["value"]), ("cost", r["cost"]))
+            said(r["told"].get(name), true) for name, true in (("reward", r["reward"]), ("cost", r["cost"]))
         )
         print(
             f"| {r['world']} {r['seed']} | {r['value']:.4f} | {r['cost'] / limit:.1%} | {r['constants']:.4f} | "

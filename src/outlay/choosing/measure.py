@@ -8,15 +8,16 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from functools import cached_property, lru_cache, partial
+from functools import lru_cache, partial
 from itertools import groupby
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from outlay.bundles.decide import Bundle
 from outlay.choosing.reserve import stated_reserves
+from outlay.core.cached import cached_property
 from outlay.core.estimate import Target
 from outlay.core.looking_back import LagFields, looking_back
 from outlay.core.machine import processors
@@ -52,6 +53,8 @@ CHUNK_ROWS = 65_536  # rows that are decoded at a time
 # Rows of an action for each feature. Hidden directions that vary little live on few rows: with 100 rows for each, more
 # than 1% of the paths of small logs met rows without their like. Plain features are what the old policy may have seen.
 HIDDEN_ROWS, PLAIN_ROWS = 150, 5
+
+Y = TypeVar("Y")
 
 Part = NDArray[Any] | None  # of a policy, as `Panel.follow` takes it
 Source = int | tuple[int, ...]  # the member whose features tell it; in each fold, where folds take turns
@@ -106,6 +109,18 @@ class Measure:
     def folds(self) -> tuple[Measure, ...]:
         """Itself: where folds take turns, one a fold (`rotation.py`)."""
         return (self,)
+
+    @property
+    def threads(self) -> int:
+        """In how many threads policies and folds are measured.
+
+        Day by day, most of the time goes into copies and products of arrays, during which other threads may run.
+        """
+        return processors() if self.sequential else 1
+
+    def side_by_side(self, work: Callable[[Measure], Y]) -> list[Y]:
+        """The work on every fold, in their order."""
+        return list(in_threads(work, self.folds, self.threads))
 
     def mixture(self) -> tuple[list[Part], NDArray[np.float64], list[Source]]:
         """What the members do in every row, their weights, and whose features tell each."""
@@ -191,10 +206,8 @@ class Measure:
         spans, found = self.days if days is None else days, list[Fitted]()
         if self.sequential:
             self.actions(0)  # decides for all members; before the threads, so that it is done once
-        # Day by day, most of the time goes into copies and products of arrays, during which other threads may run.
-        threads = processors() if self.sequential else 1
         for source, members in groupby(range(len(self.served.members)), self._source):
-            found += in_threads(partial(self._fit_member, self._evaluator(source), spans), members, threads)
+            found += in_threads(partial(self._fit_member, self._evaluator(source), spans), members, self.threads)
         return found
 
     def _fit_member(self, evaluator: Evaluator | Sequential, days: Sequence[int], member: int) -> Fitted:

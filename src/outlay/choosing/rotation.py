@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -20,7 +19,7 @@ from numpy.typing import NDArray
 from outlay.bundles.decide import Bundle
 from outlay.choosing.folds import views
 from outlay.choosing.measure import Measure, Part, Source
-from outlay.core.machine import processors
+from outlay.core.cached import cached_property
 from outlay.core.parallel import in_threads
 from outlay.core.transitions import CERTIFY, EVERYONE, Transitions
 from outlay.estimators.behaviour.check import BehaviourCheck, diagnose
@@ -78,6 +77,7 @@ class Rotation(Measure):
         Members of different folds are joined to parts so that each keeps its weight in its fold.
         """
         places, weights = coupled([part.served.weights for part in self.parts])
+        self.side_by_side(lambda part: part.actions(0))  # decides for all members
         parts: list[Part] = [
             self._joined([part.actions(i) for part, i in zip(self.parts, place, strict=True)]) for place in places
         ]
@@ -150,7 +150,8 @@ class Rotation(Measure):
 
     def constants(self, actions: Sequence[int], days: Sequence[int]) -> list[Fitted]:
         """As in `Measure`."""
-        return [self.pool(list(each)) for each in zip(*(at.constants(actions, days) for at in self.parts), strict=True)]
+        found = self.side_by_side(lambda part: part.constants(actions, days))
+        return [self.pool(list(each)) for each in zip(*found, strict=True)]
 
     def pool(self, parts: Sequence[J]) -> J:
         """One estimate from that of every fold."""
@@ -217,8 +218,7 @@ class Rotation(Measure):
             return known
 
         some = [k for k, fold in enumerate(folds) if fold.share > 0]
-        # Most of the time goes into products of arrays, during which other threads run.
-        found = in_threads(told, some, processors() if self.sequential else 1)
+        found = in_threads(told, some, self.threads)
         return pool([*found], [folds[k] for k in some], self._everyone)
 
     @cached_property

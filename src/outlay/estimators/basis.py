@@ -15,7 +15,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any, Protocol
 
 import numpy as np
@@ -23,6 +22,8 @@ from numpy.typing import NDArray
 from scipy.linalg import lu_factor, lu_solve
 from scipy.sparse import block_diag, coo_array, csc_array, diags_array, eye_array, issparse, kron
 from scipy.sparse.linalg import splu
+
+from outlay.core.cached import cached_property
 
 Array = NDArray[np.float64]
 Matrix = Any  # Array, or csc_array [P, P]

@@ -40,12 +40,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from outlay.core.cached import cached_property
 from outlay.core.estimate import Target
 from outlay.core.reasons import Reason, ReasonKind
 from outlay.estimators.basis import Array, Basis, StateActions

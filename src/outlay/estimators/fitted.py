@@ -27,13 +27,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
+from outlay.core.cached import cached_property
 from outlay.core.estimate import Target
 from outlay.core.reasons import Reason, ReasonKind
 from outlay.estimators.basis import Array, Basis

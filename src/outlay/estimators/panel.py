@@ -16,13 +16,13 @@ policy does the same share a distribution, so that rows that are alike for it ca
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from outlay.core.actions import named
+from outlay.core.cached import cached_property
 from outlay.core.errors import LogError
 from outlay.core.transitions import SPLITS, Transitions
 from outlay.estimators.clusters import Clusters

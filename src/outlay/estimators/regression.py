@@ -16,11 +16,11 @@ Source: Hoaglin & Welsch (1978) for leverage; the rule for thin pairs: ours.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
+from outlay.core.cached import cached_property
 from outlay.estimators.basis import Array, Basis, Matrix, Solver, StateActions
 from outlay.estimators.panel import Index, Panel, TargetPolicy
 

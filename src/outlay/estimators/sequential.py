@@ -34,7 +34,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from itertools import pairwise
 from typing import Any
 
@@ -42,6 +42,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import cho_factor, cho_solve, solve_triangular
 
+from outlay.core.cached import cached_property
 from outlay.core.estimate import Target
 from outlay.core.reasons import Reason, ReasonKind
 from outlay.estimators.basis import Array

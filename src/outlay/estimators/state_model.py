@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
+from outlay.core.cached import cached_property
 from outlay.estimators.balance import BalanceCheck, balance_check
 from outlay.estimators.day_effects import DayEffects, day_effects
 from outlay.estimators.markov import MarkovCheck, markov_check

@@ -37,7 +37,7 @@ from outlay.choosing.estimates import (
     too_few_follow,
     unseen,
 )
-from outlay.choosing.evaluated_policy import mixture_of
+from outlay.choosing.evaluated_policy import EvaluatedPolicy, mixture_of
 from outlay.choosing.folds import views
 from outlay.choosing.looks import Look, look
 from outlay.choosing.measure import Measure
@@ -47,7 +47,8 @@ from outlay.core.campaign import Campaign
 from outlay.core.errors import FolderError
 from outlay.core.estimate import Estimate
 from outlay.core.files import new_file
-from outlay.core.progress import Progress, silent
+from outlay.core.parallel import in_threads
+from outlay.core.progress import Counter, Progress, counted, silent
 from outlay.core.reasons import Reason, ReasonKind
 from outlay.core.transitions import Transitions
 from outlay.estimators.band import About, Band, MixtureFigures
@@ -310,18 +311,42 @@ def bounds_of_totals(figures: MixtureFigures, about: About, over: Campaign, conf
 
 
 def figures_of_budgets(
-    stored: StoredFrontier, grid: Vector, data: Transitions, units: Sequence[Campaign], report: Progress
+    stored: StoredFrontier,
+    grid: Vector,
+    data: Transitions,
+    units: Sequence[Campaign],
+    report: Progress,
+    served: Measure | None = None,
 ) -> list[MixtureFigures]:
-    """Measure mixtures of the curve with weights `[G, P]` on the certify users, as each of these campaigns counts."""
+    """Measure mixtures of the curve with weights `[G, P]` on the certify users, as each of these campaigns counts.
+
+    Args:
+        stored: the frontier of a run.
+        grid: the weights.
+        data: its transitions.
+        units: the campaigns.
+        report: called with the fraction done and what is being done.
+        served: what measured the mixture that the run serves, if that was done: where it rests on the features of the
+            same networks, they are not made again.
+    """
     share = grid.max(axis=0) > 0  # policies that any mixture needs
     used = np.flatnonzero(share)
     bundle = in_memory(stored.spec(share / len(used), units[0], data))
-    at = measured_on(data, bundle, stored.fold_weights(share / len(used)))
+    own = measured_on(data, bundle, stored.fold_weights(share / len(used)))
+    at = own if served is None or not _alike(stored, used) else served
     old = at.old()
-    folds = _measured(at, units, report)
+    folds = _measured(own, at, units, counted(report, len(used), "other budgets on certify users"))
     places = [used[stored.fold[used] == k] for k in range(len(folds))]
     mixtures = [_Mixture(folds, [weights[of] for of in places]) for weights in grid]
     return [_figures(mixtures, at, old, campaign, i) for i, campaign in enumerate(units)]
+
+
+def _alike(stored: StoredFrontier, used: NDArray[np.integer]) -> bool:
+    """Whether policies and the mixture that is served have one network in each fold, which is the same."""
+    learned = ~stored.constant
+    served = np.flatnonzero(stored.weights[-1] > 0)
+    of = [{(int(stored.fold[i]), int(stored.network[i])) for i in each[learned[each]]} for each in (used, served)]
+    return of[0] == of[1] and len(of[0]) == len(stored.shares)
 
 
 def _figures(
@@ -419,42 +444,53 @@ class _Mixture:
         ]
 
 
-def _measured(at: Measure, units: Sequence[Campaign], report: Progress) -> list[list[_Policy]]:
-    """Every policy on the users of its fold, by fold in the order of the bundle's members."""
-    names, found = list(dict.fromkeys(name for campaign in units for name in needed(campaign))), []
+def _measured(own: Measure, at: Measure, units: Sequence[Campaign], done: Counter) -> list[list[_Policy]]:
+    """Every policy on the users of its fold, by fold in the order of the bundle's members.
+
+    Args:
+        own: its members are the policies.
+        at: on its features they are measured; `own`, or what measured the mixture that is served.
+        units: the campaigns.
+        done: called with how many more were measured.
+    """
+
+    def of(pair: tuple[Measure, Measure]) -> list[_Policy]:
+        part, its = pair
+        whole = mixture_of(its if its is part else replace(its, actions_only=True), "the frontier")
+        if its is not part:
+            whole = replace(whole, features=(0,) * len(whole.parts))
+        found = []
+        for policy in whole.members() or [whole]:
+            found.append(_measured_policy(part, policy, units))
+            done(1)
+        return found
+
+    return list(in_threads(of, zip(at.folds, own.folds, strict=True), at.threads))
+
+
+def _measured_policy(part: Measure, policy: EvaluatedPolicy, units: Sequence[Campaign]) -> _Policy:
+    """One policy on the users of a fold."""
+    names = list(dict.fromkeys(name for campaign in units for name in needed(campaign)))
     only = sorted({days for campaign in units for days in needed_days(campaign)})
-    days = only if at.counted else at.days
-    for k, part in enumerate(at.folds):
-        propensity, behaviour = part.propensity(), part.behaviour_check
-        whole = mixture_of(part, "the frontier")
-        policies = []
-        for i, policy in enumerate(whole.members() or [whole]):
-            share = (i / len(whole.parts) + k) / len(at.folds)
-            report(share, f"policy {i + 1} of {len(whole.parts)} on certify users")
-            fitted = part.evaluator(i).fit(policy.parts[0], days=days)
-            absent = [missing(fitted, campaign) for campaign in units]
-            reason = None
-            if absent[0] is None and not at.counted:  # each policy is to be confirmed by something that assumes less
-                vague = too_few_follow(part, policy, propensity, fitted) if part.sequential else None
-                steps = single_steps(part, policy, propensity)
-                told = PolicyEstimates(policy, {"fqe": fitted}, {}, steps, part.sequential, vague)
-                reason = agreement_of(told, behaviour).reason
-            second = assuming_less(part, policy.parts[0], fitted, propensity, only) or fitted
-            lacking = [
-                each or (None if reason else missing(second, of)) for each, of in zip(absent, units, strict=True)
-            ]
-            reasons = [Reason(ReasonKind.UNSUPPORTED, {"found": each}) if each else reason for each in lacking]
-            policies.append(
-                _Policy(
-                    _picked(fitted, names),
-                    part.reach(policy.parts),
-                    part.varies(policy.parts),
-                    tuple(reasons),
-                    _picked(second, names),
-                )
-            )
-        found.append(policies)
-    return found
+    ((actions, source),) = policy.sources
+    propensity = part.propensity()
+    fitted = part.fit(actions, source, days=only if part.counted else part.days)
+    absent = [missing(fitted, campaign) for campaign in units]
+    reason = None
+    if absent[0] is None and not part.counted:  # each policy is to be confirmed by something that assumes less
+        vague = too_few_follow(part, policy, propensity, fitted) if part.sequential else None
+        steps = single_steps(part, policy, propensity)
+        told = PolicyEstimates(policy, {"fqe": fitted}, {}, steps, part.sequential, vague)
+        reason = agreement_of(told, part.behaviour_check).reason
+    second = assuming_less(part, actions, fitted, propensity, only) or fitted
+    lacking = [each or (None if reason else missing(second, of)) for each, of in zip(absent, units, strict=True)]
+    return _Policy(
+        _picked(fitted, names),
+        part.reach(policy.parts),
+        part.varies(policy.parts),
+        tuple(Reason(ReasonKind.UNSUPPORTED, {"found": each}) if each else reason for each in lacking),
+        _picked(second, names),
+    )
 
 
 def _picked(joint: J, names: Sequence[str]) -> J:

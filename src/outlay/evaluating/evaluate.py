@@ -278,11 +278,16 @@ def _members(measure: Measure, policy: EvaluatedPolicy, propensity: NDArray[np.f
     """Estimate each member of a mixture; for a mixture of folds, each fold's own mixture on its own users."""
     if len(measure.folds) == 1 or policy.name != "mixture":
         return [estimate_policy(measure, part, propensity, estimators=("fqe",)) for part in policy.members()]
-    estimates = []
-    for k, fold in enumerate(measure.folds):
-        own = replace(mixture_of(fold, f"fold {k + 1}, on its users"), name=f"fold {k + 1}")
-        estimates.append(estimate_policy(fold, own, propensity[fold.panel.rows], estimators=("fqe",)))
-    return estimates
+
+    def of(fold: Measure) -> PolicyEstimates:
+        own = mixture_of(fold, "")
+        return estimate_policy(fold, own, propensity[fold.panel.rows], estimators=("fqe",))
+
+    named = [
+        (each, replace(each.policy, name=f"fold {k}", title=f"fold {k}, on its users"))
+        for k, each in enumerate(measure.side_by_side(of), 1)
+    ]
+    return [replace(each, policy=own) for each, own in named]
 
 
 def _certified(
@@ -335,7 +340,7 @@ def _totals(
     others: tuple[BudgetTotals, ...] = ()
     if stored is not None:
         keep_totals(stored, days, figures)
-        others = other_budgets(stored, measure.data, campaign, about, totals, within(report, 0.5, 1))
+        others = other_budgets(stored, measure, campaign, about, totals, within(report, 0.5, 1))
     days_of_both = () if campaign.log.once else by_day(measure, old, new, campaign, totals)
     return replace(totals, by_day=days_of_both, budgets=others)
 

@@ -231,7 +231,7 @@ def _mean_given(shares: Sequence[ActionShare]) -> float | None:
 
 def other_budgets(
     stored: StoredFrontier,
-    data: Transitions,
+    measure: Measure,
     campaign: Campaign,
     about: About,
     totals: DecisionTotals,
@@ -241,7 +241,7 @@ def other_budgets(
 
     Args:
         stored: the frontier of the run, with a curve.
-        data: its transitions.
+        measure: what measured the mixture that it serves.
         campaign: its limits.
         about: what the evaluation found besides.
         totals: of the mixture for the campaign's own limit.
@@ -251,7 +251,7 @@ def other_budgets(
     if not limits:
         return ()
     grid = np.array([stored.between(limit) @ stored.weights for limit in limits])
-    (figures,) = figures_of_budgets(stored, grid, data, [over], report)
+    (figures,) = figures_of_budgets(stored, grid, measure.data, [over], report, measure)
     band = Band.of(figures, about, over, totals.sure)
     each = ((band.estimates(one, over), band.certificate(one, over)) for one in np.eye(len(limits)))
     found = [budget_totals(limit, of, campaign, totals.users) for limit, of in zip(limits, each, strict=True)]
