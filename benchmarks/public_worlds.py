@@ -114,9 +114,9 @@ def one_log(world: World, users: int, seed: int, labels: Sequence[int], options:
         path = world.write(folder, users=users, seed=seed)
         found = job(path, folder / "run", seed=seed, options=shlex.split(options))
         bundle = load_bundle(folder / "run" / "bundle")
-        days = world.daily(served(bundle))
-        value, cost = world.of_days(days)
-        reward = float(days[: world.counted, 0].mean())
+        played = world.daily(served(bundle))
+        value, cost = world.of_days(played)
+        reward = float(played[: world.counted, 0].mean())
         data = Transitions.open(folder / "run" / "data")
         found |= {"world": world.name, "users": users, "value": value, "cost": cost, "reward": reward}
         found["share"] = shares(world, value, cost, curves)
