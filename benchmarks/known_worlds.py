@@ -313,7 +313,7 @@ WORLDS: Mapping[str, World] = {
             start=-2.6,
             tire=1.5,
             days=14,
-            counted=9,
+            counted=8,
         ),
         World("mild", YUAN, PRICES, 0.6),
         World("slow", YUAN, PRICES, 0.6, start=-2.6, carry=4.0, pace=0.04),

@@ -10,11 +10,12 @@ import pytest
 
 import outlay
 from hidden_worlds import COUPONS, World
+from known_worlds import WORLDS
 from outlay.choosing.measure import Measure
 from outlay.core.reasons import ReasonKind
 from outlay.core.transitions import EVERYONE, Transitions
 from outlay.estimators.observed import observe, of_some, reproduces
-from outlay.estimators.windowed import claims_window, window_of
+from outlay.estimators.windowed import claims_window, unlike, why_unlike, window_of
 from telling import missing
 
 USERS = 3_000
@@ -48,6 +49,21 @@ def test_claims_are_about_days_that_half_of_those_who_joined_late_have(rich: Tra
     few = np.array(rich.users)
     few["window"] = np.where(np.arange(len(few)) % 25 == 0, few["window"], 7)
     assert window_of(replace(rich, users=few)) == 7, "fewer than a twentieth"
+
+
+def test_claims_are_about_fewer_days_where_the_last_of_them_fall_on_other_weekdays(tmp_path: Path) -> None:
+    """Half of the users join on one of the days 1 to 9 of 14, so that half of these have nine days.
+
+    Who joined on day 6 has eight, the last of them on weekday 6; of those with nine, nobody's eighth day is that.
+    """
+    data = outlay.prepare(WORLDS["shop"].write(tmp_path, users=USERS, seed=1), tmp_path / "data")
+    windows = np.asarray(data.users["window"])
+    assert np.median(windows[windows < 14]) == 9
+    assert window_of(data) == 8
+    assert window_of(data.with_fields([f"k{i}" for i in range(5)])) == 9, "nobody's weekday is told"
+    at = Measure(data, EVERYONE, None)
+    assert why_unlike(unlike(at.panel, at.evaluator().features, np.ones(at.panel.num_users, np.bool_), 8)) is None
+    assert at.old().withheld[0] is None
 
 
 @pytest.mark.parametrize("kind", ["rich", "counted"])

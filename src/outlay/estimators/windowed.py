@@ -18,7 +18,9 @@ after which something is, by the line in their features that does it best:
 
 Of all users, the share of those whose window ended in such a row is summed over days. Where gaps between rows are
 long, a user may have several rows after which nothing is known: only the first of them counts. New users of whom none
-has as many days as old users is what this is to see, where some feature tells new from old.
+has as many days as old users is what this is to see, where some feature tells new from old. Another case is a weekday:
+where a log of 14 days has users who joined on each of the first ten, nobody's ninth day is the weekday on which the log
+ends for those who joined on the seventh. Where fewer days do, claims are about these.
 
 Source: overlap (positivity) of censoring as in Robins & Rotnitzky (1992); the measure, and all else, is ours.
 """
@@ -36,10 +38,11 @@ from scipy.special import chdtrc
 from outlay.core.campaign import Campaign
 from outlay.core.estimate import Target
 from outlay.core.reasons import Reason, ReasonKind
-from outlay.core.transitions import CERTIFY, SELECT, Transitions
+from outlay.core.transitions import CERTIFY, EVERYONE, SELECT, Transitions
 from outlay.estimators.importance import LEAST_ESS
 from outlay.estimators.joint import J
 from outlay.estimators.panel import Panel
+from outlay.estimators.row_features import standardised
 
 LEAST_ROWS = 2  # behind a state and action: with fewer the pair is thin, and counts say nothing of it
 SUPPORT = 0.01  # of a policy's paths: as many may meet thin pairs, and a number is still given
@@ -50,6 +53,8 @@ Array = NDArray[np.float64]
 FEW = 0.01  # of the rows that go on: so many may be unlike all others
 MOST_UNLIKE = 0.05  # of the users: as much may rest on users who are not like them
 RIDGE = 1.0  # rows, in features of spread 1
+SHOWN_USERS = 20_000  # a sample of so many says of how many days the log shows users who are alike
+MOST_VALUES = 32  # of a categorical field whose values tell users apart there
 
 
 @dataclass(frozen=True)
@@ -74,7 +79,8 @@ def window_of(data: Transitions) -> int | None:
     extrapolated: nothing holds the values of the days after the log to those that were seen. There k is as many days as
     hold all but `LITTLE` of the discounted weight, or as the log shows, if these are fewer: those that the windows of
     half the users cover who joined after its first day, if more than `LITTLE` of all did. Claims are about all users
-    (`estimators/sequential.py`), and users who joined late may be of a kind of their own. With discount 0 the first day
+    (`estimators/sequential.py`), and users who joined late may be of a kind of their own: where they are unlike those
+    who are shown longer, the most days of which that is not so, if at least half as many. With discount 0 the first day
     is all that counts. Without a tail (every path ends in a terminal row) there is nothing to extrapolate.
     """
     discount = data.campaign.meta.discount
@@ -88,7 +94,26 @@ def window_of(data: Transitions) -> int | None:
     late = windows[windows < windows[0]]
     shown = late if len(late) > LITTLE * len(windows) else windows[:1]
     covered = int(shown[int(np.ceil(COVERED * len(shown))) - 1])
-    return max(1, min(covered, int(np.ceil(np.log(LITTLE) / np.log(discount)))))
+    return _shown_alike(data, max(1, min(covered, int(np.ceil(np.log(LITTLE) / np.log(discount))))))
+
+
+@lru_cache(maxsize=8)
+def _shown_alike(data: Transitions, most: int) -> int:
+    """The most days, `most` or at least half of them, of which users are shown who are like the others; else `most`."""
+    if np.asarray(data.users["window"]).min() >= most:
+        return most
+    panel = Panel.of(data, EVERYONE, SHOWN_USERS)
+    features, members = _told(data, panel.rows), np.ones(panel.num_users, np.bool_)
+    enough = (k for k in range(most, most // 2, -1) if why_unlike(unlike(panel, features, members, k)) is None)
+    return next(enough, most)
+
+
+def _told(data: Transitions, rows: NDArray[np.integer]) -> NDArray[np.float32]:
+    """`[n, p]` of rows: numbers and values as the log has them, whatever fold of it this is."""
+    codes, numbers = data.features(rows)
+    few = [column for column in codes.T if len(np.unique(column)) <= MOST_VALUES]
+    values = [column[:, None] == np.unique(column)[1:] for column in few]
+    return standardised(np.hstack([numbers, *values], dtype=np.float32, casting="unsafe"))
 
 
 @lru_cache(maxsize=8)  # the columns of a log do not change, and every policy of it asks
