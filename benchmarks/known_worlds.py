@@ -38,7 +38,7 @@ YUAN, PRICES = np.array([0.0, 1.0, 2.0, 3.0, 5.0]), np.array([0.03, 0.06, 0.1, 0
 WEEK = np.array([0.0, 0.0, 0.1, 0.1, 0.3, 0.6, 0.4])
 SIZES = (3, 4, 6, 8, 12)  # of the categorical traits
 TRAITS = 13  # numeric ones
-PLAYED, SEED = 20_000, 987_654  # users of the truth, and their seed
+PLAYED, SEED = 10_000, 987_654  # users of the truth, and their seed
 NEGLIGIBLE = 0.005  # weight of the days that the truth leaves out
 
 CAMPAIGN = """[campaign]

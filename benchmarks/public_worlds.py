@@ -5,7 +5,7 @@
 
 The worlds are those of `known_worlds.py`: a shop (14 days of amounts, percentages off, joiners, weeks, fatigue), and
 people with 20 features (7 days), with mild carry-over and with slow habits. Outlay trains with all defaults; what it
-serves is then played, as every constant is, on the same 20,000 users and the same luck: its value is the discounted
+serves is then played, as every constant is, on the same 10,000 users and the same luck: its value is the discounted
 mean of the reward, its cost the mean of the days that the limit is about. The T-learner (a model of reward and of cost
 for every offer, k-day labels, all rows of the log) is priced with five λ, and a knapsack's best mixture of its policies
 is taken at equal spend, chosen by the truth, which favours it. The best known are mixtures of policies that know the
@@ -16,8 +16,8 @@ world (`World.known`), at five λ.
 *At its spend*: what the policy truly costs. *At the budget*: constants and the best known have the whole budget; what
 the policy left unspent brings nothing, and where it spends more, so many users get the free offer that it does not.
 *Behind a cap*: the same of the mixture that keeps no margin, which the same training leaves for a server with a cap.
-*Holds*: whether the 95% intervals of reward and cost of those days hold the truth of the same days, a mean over 20,000
-users that is itself about 0.6% uncertain (shares are of the same users on both sides, and are not).
+*Holds*: whether the 95% intervals of reward and cost of those days hold the truth of the same days, a mean over 10,000
+users that is itself about 0.9% uncertain (shares are of the same users on both sides, and are not).
 """
 
 from __future__ import annotations
