@@ -171,6 +171,10 @@ def test_a_large_payer_elsewhere_in_the_log_is_not_certified_away(stated: str, t
     assert warned.bound - 1.5 == pytest.approx(-FIRM * np.log(alpha) / given, rel=0.02), "the rule of three"
     assert not found[FIRM].certified
     assert found[2.0].certified == (not stated)
+    assert warned.rare is not None
+    assert warned.rare > 0.9
+    assert "one more user as dear as the dearest of the log" in found[FIRM].words
+    assert stated or "as dear" not in usual.words
 
 
 def test_a_statement_that_the_log_contradicts_is_told(tmp_path: Path) -> None:

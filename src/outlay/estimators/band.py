@@ -176,7 +176,8 @@ class Band:
         doubts = self.figures.doubts
         if unbounded or any(doubts[i] is not None for i in (used if doubts else ())):
             least, most = np.nan, np.nan
-        costs = CostBounds(value, bound, float(share @ part.value[:, -1]), events, self.figures.unbelieved or 0)
+        usual = self._costs(used, share, replace(spread, largest=np.zeros_like(spread.largest)), campaign)
+        costs = CostBounds(value, bound, float(share @ part.value[:, -1]), events, self.figures.unbelieved or 0, usual)
         window = claimed(campaign, self.about.window)
         names = () if held is None else (str(held.figures["budget"]),)
         bounds = Bounds.of(costs, (gain, least, most), campaign, self.confidence, window, names)

@@ -52,6 +52,8 @@ CONDITIONS = (
 CONDITION = f"if {', '.join(CONDITIONS[:-1])}, and {CONDITIONS[-1]}"
 STATE = f"{FEWEST} of one size are needed, or the largest cost of each action in the campaign file (budget.reserve)"
 UNBELIEVED = "what budget.reserve states is not the largest cost: {rows:,} rows of the log cost more"
+RARE = "; {share:.0%} of its distance from the estimate allows for one more user as dear as the dearest of the log"
+MOSTLY = 0.5  # of that distance: so much is told
 OWN = 0.75  # of the α of a look at a whole curve: for the mixture that is served; the rest is for all other budgets
 ROUNDING = 1e-6  # of a limit: less beyond it is what adding up 32 bits leaves of costs that are all at the limit
 MOST_OVER = 0.1  # of its limit, by which a cost that a cap holds may be estimated above it
@@ -71,6 +73,7 @@ class BudgetBound:
         kept: whether the bound keeps the limit.
         events: where the value has no bound as too few events make it: events of one size that would say as much.
         unbelieved: rows of the log that cost more than the campaign file states as the largest cost.
+        rare: share of the distance from value to bound that allows for one more user as dear as the dearest of the log.
         label: what sentences call it; empty: by its name.
     """
 
@@ -82,6 +85,7 @@ class BudgetBound:
     kept: bool
     events: int | None = None
     unbelieved: int = 0
+    rare: float | None = None
     label: str = ""
 
     @property
@@ -103,7 +107,8 @@ class BudgetBound:
         if self.bound is None:
             return f"{name} could not be measured"
         side, by = "lower" if self.floor else "upper", abs(self.bound - self.limit)
-        return f"{name} by {four(by)} ({side} bound {four(self.bound)} against {plain(self.limit)})"
+        rare = "" if self.rare is None or self.rare <= MOSTLY else RARE.format(share=self.rare)
+        return f"{name} by {four(by)} ({side} bound {four(self.bound)} against {plain(self.limit)}{rare})"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -186,6 +191,7 @@ class CostBounds(NamedTuple):
         decisions: x_1: lines are written as tables show costs (`core/inequalities.py`). It changes no verdict.
         events: `[m]` those of `Spread`.
         unbelieved: `[m]` those of `Reach`.
+        plain: `[m]` the bound that does not allow for one more user as dear as the dearest of the log; NaN: not known.
     """
 
     value: ArrayLike
@@ -193,6 +199,16 @@ class CostBounds(NamedTuple):
     decisions: float = 1.0
     events: ArrayLike = np.nan
     unbelieved: ArrayLike = 0
+    plain: ArrayLike = np.nan
+
+    @property
+    def rare(self) -> NDArray[np.float64]:
+        """`[m]` share of the distance from value to bound that allows for that user."""
+        value, bound, plain = (np.asarray(each, np.float64) for each in (self.value, self.bound, self.plain))
+        room = bound - value
+        known = np.isfinite(room) & (room > 0)
+        share: NDArray[np.float64] = np.divide(bound - plain, room, out=np.full(room.shape, np.nan), where=known)
+        return share
 
 
 class Bounds(NamedTuple):
@@ -246,7 +262,8 @@ class Bounds(NamedTuple):
         form = Inequalities.of(campaign.budgets)
         kept = np.asarray(costs.bound, np.float64) <= form.limits + ROUNDING * np.abs(form.limits)  # NaN is not
         shown, reach = (form.shown(np.asarray(x), form.divisors(costs.decisions)) for x in (costs.value, costs.bound))
-        few, more = (np.broadcast_to(each, form.limits.shape) for each in (costs.events, costs.unbelieved))
+        told = costs.events, costs.unbelieved, costs.rare
+        few, more, rare = (np.broadcast_to(each, form.limits.shape) for each in told)
         lines = tuple(
             BudgetBound(
                 budget=budget.name,
@@ -257,6 +274,7 @@ class Bounds(NamedTuple):
                 kept=bool(kept[j]),
                 events=int(few[j]) if np.isfinite(few[j]) and np.isfinite(shown[j]) else None,
                 unbelieved=int(more[j]),
+                rare=_number(rare[j]),
                 label=campaign.told("budgets", budget.name),
             )
             for j, budget in enumerate(campaign.budgets)
