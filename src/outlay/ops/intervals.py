@@ -312,6 +312,6 @@ def _binned(reach: Array) -> tuple[Array, Array]:
     """The mean of each bin, and how many it has: a tail is smooth, and its mean over a bin that of its middle."""
     least = reach.min()
     place = (BINS * (reach - least) / (np.ptp(reach) * (1 + 1e-9) or 1.0)).astype(np.intp)
-    draws = np.bincount(place)
+    draws = np.bincount(place).astype(np.float64)
     full = draws > 0
     return np.bincount(place, reach)[full] / draws[full], draws[full]
