@@ -54,7 +54,7 @@ SPEED = {  # speed and memory
     "logs.values": "MOST_AMOUNTS",
     "logs.randomisation": "MAX_FEATURES MAX_VALUES",
     "logs.vocabulary": "AGGREGATES DENSE PENDING",
-    "ops.intervals": "CHUNK DRAWS",
+    "ops.intervals": "BINS CHUNK DRAWS",
     "training.limits": "ROUNDS",
 }
 ROUNDING = {  # what arithmetic leaves, and when an iteration ends

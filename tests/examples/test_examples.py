@@ -72,17 +72,6 @@ def coupons(tmp_path_factory: pytest.TempPathFactory) -> Job:
     return whole_job("couponsretailer", tmp_path_factory.mktemp("coupons"))
 
 
-def test_completejourney_becomes_rows_of_households_and_weeks() -> None:
-    if not (DATA / "completejourney").exists():
-        pytest.skip(f"no data in {DATA / 'completejourney'}")
-    found = check(ROOT / "examples" / "completejourney" / "campaign.toml")
-    assert (found.rows, found.users) == (110_438, 2_379)
-    counts = {action.called: action.count for action in found.actions}
-    assert counts == {"none": 103_849, "Type A": 3_647, "Type B": 2_368, "Type C": 574}
-    assert found.state is not None
-    assert found.state.ok is False
-
-
 @pytest.mark.parametrize("name", ["charitable_match", "couponsretailer"])
 def test_the_campaign_file_is_valid_and_its_source_lies_beside_the_checkout(name: str) -> None:
     campaign = Campaign.load(ROOT / "examples" / name / "campaign.toml")

@@ -18,6 +18,7 @@ from conftest import Habit
 from outlay.choosing.estimates import estimate_policy
 from outlay.choosing.evaluated_policy import mixture_of
 from outlay.choosing.measure import Measure
+from outlay.choosing.run import Run
 from outlay.core.errors import FolderError
 from outlay.core.transitions import CERTIFY, Transitions
 from outlay.evaluating.evaluation import Evaluation
@@ -267,20 +268,21 @@ def test_a_run_is_held_against_another_run_and_against_a_table(habit: Habit, run
 
 
 @pytest.mark.slow
-def test_a_frontier_that_was_evaluated_costs_no_look_to_be_held_against(habit: Habit, tmp_path: Path) -> None:
+def test_a_frontier_that_was_evaluated_costs_no_look_to_be_held_against(
+    habit: Habit, counted: Path, tmp_path: Path
+) -> None:
     """Its mixture and its curve are one look; the bundle of another budget and every comparison cost none."""
-    shutil.copytree(habit.data, tmp_path / "data")
-    run = outlay.train(tmp_path / "data", tmp_path / "run")
+    run = Run.open(shutil.copytree(counted, tmp_path / "run"))
     assert outlay.evaluate(run).certificate.look == 1
     outlay.frontier(run, budgets=[2.0], export=tmp_path / "bundle")
     judgement = outlay.load_bundle(tmp_path / "bundle").judgement
     assert judgement is not None
     assert judgement.certificate["look"] == 1
     policy = habit_policy(habit, tmp_path / "policy.parquet", generous)
-    found = outlay.evaluate(tmp_path / "data", policy=policy, against=run)
+    found = outlay.evaluate(run.folder / "data", policy=policy, against=run)
     assert found.certificate.look == 2
     assert found.certificate.users == 6000  # who certify the run: all, in four folds
-    assert len(json.loads((tmp_path / "data" / "looks.json").read_text())) == 2
+    assert len(json.loads((run.folder / "data" / "looks.json").read_text())) == 2
 
 
 def test_a_run_on_another_log_says_so_and_one_with_another_schema_is_refused(

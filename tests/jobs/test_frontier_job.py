@@ -95,13 +95,19 @@ def found(name: str, curves: Callable[[str], BudgetCurve]) -> BudgetCurve:
 
 
 @pytest.fixture(scope="module")
-def looked(made: Runs, tmp_path_factory: pytest.TempPathFactory) -> Runs:
+def wanted(curves: Callable[[str], BudgetCurve]) -> Callable[[str], float]:
+    """A budget in the middle of the curve of a run."""
+    return cache(lambda name: round(0.5 * (curves(name).least + curves(name).most), 3))
+
+
+@pytest.fixture(scope="module")
+def looked(made: Runs, wanted: Callable[[str], float], tmp_path_factory: pytest.TempPathFactory) -> Runs:
     """Copies of them whose one look has been made, by an export; to be copied again, since a look takes long."""
 
     @cache
     def looked(name: str) -> Run:
         run = copied(made(name), tmp_path_factory.mktemp("looked"))
-        frontier(run, [wanted(run)], export=run.folder.parent / "bundle")
+        frontier(run, [wanted(name)], export=run.folder.parent / "bundle")
         return run
 
     return looked
@@ -231,16 +237,11 @@ def test_it_is_written_beside_the_run_whole(way: Run) -> None:
 # Bundles.
 
 
-def wanted(run: Run) -> float:
-    found = frontier(run)
-    return round(0.5 * (found.least + found.most), 3)
-
-
 def test_an_export_is_a_bundle_of_one_network_that_decides_as_the_stored_one_says(
-    name: str, looked: Runs, tmp_path: Path
+    name: str, looked: Runs, wanted: Callable[[str], float], tmp_path: Path
 ) -> None:
     run = copied(looked(name), tmp_path)
-    budget = wanted(run)
+    budget = wanted(name)
     found = frontier(run, [budget], export=tmp_path / "bundle")
     bundle = outlay.load_bundle(tmp_path / "bundle")
     (point,) = found.requested
@@ -335,7 +336,7 @@ def test_the_first_export_is_a_look_and_all_others_are_the_same_one(made: Runs, 
 
 @pytest.mark.slow
 def test_an_export_is_compared_with_constant_actions_as_an_evaluation_is(
-    made: Runs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    looked: Runs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The verdict is given the best constant actions that spend no more, measured on the certify users."""
     given: list[Any] = []
@@ -346,7 +347,7 @@ def test_an_export_is_compared_with_constant_actions_as_an_evaluation_is(
         return Verdict(kind=VerdictKind.SERVE, confidence=0.95, old=None, constants=None, broken=(), words="said")
 
     monkeypatch.setattr("outlay.jobs.frontier.verdict", seen)
-    found = frontier(copied(made("counted"), tmp_path), [2.2], export=tmp_path / "bundle").export
+    found = frontier(copied(looked("counted"), tmp_path), [2.2], export=tmp_path / "bundle").export
     assert found is not None
     assert found.verdict.words == "said"
     (beside,) = given
@@ -358,10 +359,10 @@ def test_an_export_is_compared_with_constant_actions_as_an_evaluation_is(
 
 @pytest.mark.slow
 def test_a_budget_is_the_same_bundle_whatever_was_looked_at_in_between(
-    made: Runs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    made: Runs, looked: Runs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It keeps the room of the look that was the next when it was trained; its certificate states its own."""
-    alone, later = copied(made("counted"), tmp_path / "a"), copied(made("counted"), tmp_path / "b")
+    alone, later = copied(looked("counted"), tmp_path / "a"), copied(made("counted"), tmp_path / "b")
     one = frontier(alone, [1.5], export=tmp_path / "a" / "out").export
     monkeypatch.setenv("OUTLAY_LOOKS", str(tmp_path / "another-machine.sqlite"))
     for name in ("another bundle", "and another"):
@@ -419,10 +420,11 @@ def large(habit: Habit) -> Any:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["counted", "network"])
-def test_a_user_keeps_the_policy_that_stays_when_its_share_grows(name: str, looked: Runs, tmp_path: Path) -> None:
+def test_a_user_keeps_the_policy_that_stays_when_its_share_grows(
+    name: str, looked: Runs, curves: Callable[[str], BudgetCurve], tmp_path: Path
+) -> None:
     """Salts are of a policy's own part of its network, whatever else is in the bundle."""
-    run = copied(looked(name), tmp_path)
-    curve = frontier(run)
+    run, curve = copied(looked(name), tmp_path), curves(name)
     budgets = [curve.least + share * (curve.most - curve.least) for share in (0.4, 0.41)]
     users = pa.table({"user_id": [f"u{n}" for n in range(2000)], "yesterday": [0] * 2000, "level": [2] * 2000})
     found = []
@@ -443,7 +445,7 @@ def test_a_user_keeps_the_policy_that_stays_when_its_share_grows(name: str, look
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["network", "untidy", "per user"])
 def test_bundles_of_one_network_score_and_allocate(
-    name: str, made: Runs, looked: Runs, habit: Habit, tmp_path: Path
+    name: str, made: Runs, looked: Runs, wanted: Callable[[str], float], habit: Habit, tmp_path: Path
 ) -> None:
     run, folder = copied(looked(name), tmp_path), tmp_path
     source = (made(name).folder.parent if name == "untidy" else habit.folder) / "log.parquet"
@@ -451,7 +453,7 @@ def test_bundles_of_one_network_score_and_allocate(
     pq.write_table(rows, folder / "rows.parquet")
     for bundle in (run.bundle, folder / "exported"):
         if bundle != run.bundle:
-            frontier(run, [wanted(run)], export=bundle)
+            frontier(run, [wanted(name)], export=bundle)
         loaded = outlay.load_bundle(bundle)
         assert outlay.score(bundle, folder / "rows.parquet", folder / "d.parquet").rows == 3000
         drawn = pq.read_table(folder / "d.parquet")

@@ -14,8 +14,6 @@ from outlay.jobs.check import check
 from outlay.jobs.init import Guided, OpenQuestion, guide
 from public_shapes import SHAPES, SUMS, Columns, Shape
 
-DATA = Path(__file__).parents[3] / "shared" / "data"
-
 
 def written(columns: Columns, folder: Path) -> Path:
     with (folder / "log.csv").open("w", newline="", encoding="utf-8") as file:
@@ -77,27 +75,3 @@ def test_what_is_not_sure_is_asked_and_the_rest_follows_from_the_answer(tmp_path
     assert "reward" in {question.role for question in asked}
     assert Campaign.load(tmp_path / "campaign.toml").log.reward == "c7"
     assert "c8" in {each.column for each in found.looked if each.role == "outcome"}
-
-
-@pytest.mark.parametrize(
-    ("file", "user", "action", "reward"),
-    [
-        (
-            "couponsretailer/couponsretailer.csv.gz",
-            "customer_id",
-            ("coupons_Any", "coupons_OtherFood"),
-            ("dailyspending",),
-        ),
-        ("charitable_match/charitable.csv.gz", None, ("treatment",), ("out_gavedum", "out_amountgive")),
-    ],
-)
-def test_real_logs(
-    tmp_path: Path, file: str, user: str | None, action: tuple[str, ...], reward: tuple[str, ...]
-) -> None:
-    if not (DATA / file).exists():
-        pytest.skip("the data are not here")
-    guide(DATA / file, tmp_path / "campaign.toml")
-    log = Campaign.load(tmp_path / "campaign.toml").log
-    assert log.user == user
-    assert log.action in action  # one coupon of six kinds, or any of them: it is asked
-    assert log.reward in reward

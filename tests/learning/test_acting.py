@@ -13,8 +13,9 @@ from small_games import game
 from outlay.bundles.reference import forward
 from outlay.core.transitions import States
 from outlay.learning import critic as critics
-from outlay.learning.acting import ActingValue, Policy
+from outlay.learning.acting import ActingValue, Policy, sample_of
 from outlay.learning.critic import Critic
+from outlay.learning.fresh import Starts, table_of
 from outlay.learning.game import Game, GameProgress, play
 from outlay.nets.network import Shape, arrays, init_pair
 
@@ -54,7 +55,9 @@ def test_the_choice_is_that_of_the_arrays_in_raw_units(threshold: float) -> None
 
 def value_of(of: Game) -> ActingValue:
     spread = jnp.asarray(of.coords.spread, jnp.float32)
-    return ActingValue.of(of.data, of.learn_rows, of.train.batch, spread, of.settings, 0)
+    data, batch = of.data, of.train.batch
+    sample = sample_of(data, of.learn_rows, batch, 0)
+    return ActingValue(Starts.of(data, batch, 0), sample, table_of(data, batch), spread, of.settings)
 
 
 def shifted(extra: Critic, by: float) -> Critic:

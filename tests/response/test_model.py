@@ -88,9 +88,10 @@ def test_a_binary_label_is_predicted_as_a_chance(kind: Kind) -> None:
     by_state = np.array([told[state[rows] == s].mean(axis=0) for s in (0, 1)])
     seen = np.array([[label[(state[rows] == s) & (action[rows] == a), 0].mean() for a in (0, 1)] for s in (0, 1)])
     np.testing.assert_allclose(by_state, seen, rtol=0.3)
-    short = data.campaign.train.model_copy(update={"min_steps": 1, "batch": 32})
-    longer = fit(data, *k_day_labels(data, 3), response=kind, train=short)
-    assert longer.binary == (False, False, False), "three days hold more than one"
+    if kind == "deepfm":  # what is binary is found before there is a network
+        short = data.campaign.train.model_copy(update={"min_steps": 1, "batch": 32})
+        longer = fit(data, *k_day_labels(data, 3), response=kind, train=short)
+        assert longer.binary == (False, False, False), "three days hold more than one"
 
 
 def persistent(users: int, days: int = 6) -> Transitions:

@@ -6,6 +6,9 @@ never cost anything has no price (`unpriced_of`). The rules are in `core/reserve
 
 from __future__ import annotations
 
+from contextlib import closing
+from functools import lru_cache
+
 import duckdb
 import numpy as np
 import pyarrow as pa
@@ -97,11 +100,9 @@ def _stated(budget: Budget, campaign: Campaign, actions: NDArray[np.float64]) ->
     )  # a bin costs what its largest amount does
     largest = [next((edge for edge in edges if edge > each != campaign.none), each) for each in actions.tolist()]
     column = [campaign.names.logged(each) for each in largest]
-    connection = duckdb.connect()
-    connection.register("actions", pa.table({campaign.action_label: column}))
-    lock(connection)
+    given_as = pa.array(column)
     try:
-        rows = connection.execute(f"select ({expression})::double from actions").fetchall()
+        rows = _evaluated(expression, campaign.action_label, given_as.type, tuple(given_as.to_pylist()))
     except duckdb.Error as error:
         raise CampaignError(
             f"{expression!r} cannot be evaluated for an action alone: {str(error).splitlines()[0]}",
@@ -118,6 +119,15 @@ def _stated(budget: Budget, campaign: Campaign, actions: NDArray[np.float64]) ->
             way_out="Let it give an amount for every action.",
         )
     return amounts
+
+
+@lru_cache(maxsize=64)  # asked for every fold and every budget, and a connection takes longer than all else here
+def _evaluated(expression: str, label: str, kind: pa.DataType, column: tuple[object, ...]) -> tuple[object, ...]:
+    """The value of an expression for each action, given as a column of this type. Raises duckdb.Error."""
+    with closing(duckdb.connect()) as connection:
+        connection.register("actions", pa.table({label: pa.array(column, kind)}))
+        lock(connection)
+        return tuple(connection.execute(f"select ({expression})::double from actions").fetchall())
 
 
 def _none(campaign: Campaign) -> float:

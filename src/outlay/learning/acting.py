@@ -35,7 +35,7 @@ from numpy.typing import NDArray
 from outlay.core.transitions import States, Transitions
 from outlay.learning import critic as critics
 from outlay.learning.critic import Critic, CriticSettings, DistinctStates, act
-from outlay.learning.fresh import Starts, table_of
+from outlay.learning.fresh import Starts
 from outlay.nets.batches import Batch, gather, uses_table
 from outlay.nets.network import QNetwork, apply_pair
 
@@ -79,6 +79,16 @@ def _choose(pair: QNetwork, codes: Array, numbers: Array, allowed: Array, weight
     return act(apply_pair(pair, codes, numbers), weights[None], allowed, threshold)[:, 0]
 
 
+def sample_of(data: Transitions, rows: NDArray[np.int64], batch: int, seed: int) -> Batch:
+    """Return rows that u is taken from: some of `rows` `[n]`, those to learn from; `batch` as for `table_of`."""
+    table = uses_table(data, batch)
+    limit = LEVEL_ROWS if table else LEVEL_ROWS // 16
+    if len(rows) > limit:
+        rows = np.random.default_rng(seed).choice(rows, limit, replace=False)
+    sample: Batch = jax.tree.map(jnp.asarray, gather(data, np.sort(rows), table=table))
+    return sample
+
+
 class ActingValue(NamedTuple):
     """What values policies: the rows that are asked, and the settings."""
 
@@ -87,18 +97,6 @@ class ActingValue(NamedTuple):
     table: DistinctStates | None
     spread: Array  # [H] units of the heads
     settings: CriticSettings
-
-    @classmethod
-    def of(
-        cls, data: Transitions, rows: NDArray[np.int64], batch: int, spread: Array, settings: CriticSettings, seed: int
-    ) -> ActingValue:
-        """Return what values policies on one log; `rows` `[n]` are those to learn from, `batch` as for `table_of`."""
-        table = uses_table(data, batch)
-        limit = LEVEL_ROWS if table else LEVEL_ROWS // 16
-        if len(rows) > limit:
-            rows = np.random.default_rng(seed).choice(rows, limit, replace=False)
-        sample = jax.tree.map(jnp.asarray, gather(data, np.sort(rows), table=table))
-        return cls(Starts.of(data, batch, seed), sample, table_of(data, batch), spread, settings)
 
     def step(self, extra: Critic, acting: QNetwork, weights: Array, batch: Batch) -> Critic:
         """Return the extra network after one step towards the value of a policy.

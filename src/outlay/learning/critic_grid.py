@@ -19,10 +19,11 @@ Source: λ as an input: BCORLE(λ) (Zhang et al., NeurIPS 2021); a head per λ, 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
-from typing import ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -34,7 +35,7 @@ from outlay.core.progress import Progress
 from outlay.learning import checkpoint
 from outlay.learning import critic as critics
 from outlay.learning.checkpoint import TrainingKey
-from outlay.learning.critic import Critic, CriticSettings, Oracle
+from outlay.learning.critic import Critic, CriticSettings, DistinctStates, Oracle
 from outlay.learning.fresh import Starts, fresh_pair, settings_of, shape_of, table_of, whole_blocks
 from outlay.learning.in_steps import learn_in_steps
 from outlay.learning.learner import BestResponses, Task, TrainingInputs
@@ -57,6 +58,13 @@ class FrontierLearner(NamedTuple):
 
     critic: Critic
     weights: Array  # [L, H] w of each policy, in units of the heads
+
+
+class About(NamedTuple):
+    """What steps are told of the log; all arrays."""
+
+    table: DistinctStates | None
+    spread: Array  # [H] units of the heads
 
 
 @dataclass
@@ -176,24 +184,34 @@ def learn(task: Task, report: Progress) -> BestResponses:
     )
 
 
-def _blocks(frontier: FrontierTraining, progress: FrontierProgress, group: ProcessGroup) -> Iterator[FrontierProgress]:
-    """What `FrontierTraining.blocks` does."""
-    data, settings, coords = frontier.data, frontier._settings, frontier.coords
-    table, starts = table_of(data, frontier.train.batch), Starts.of(data, frontier.train.batch, frontier.seed)
-    spread = jnp.asarray(coords.spread, jnp.float32)
+@lru_cache(maxsize=4)
+def _compiled(settings: CriticSettings, group: ProcessGroup) -> tuple[Callable[..., Any], Callable[..., Array]]:
+    """A block of gradient steps, and the critic's values: all that differs from fold to fold is an argument.
 
-    def step(learner: FrontierLearner, batch: Batch) -> tuple[FrontierLearner, Array]:
+    So they are compiled once for all.
+    """
+
+    def step(carry: tuple[FrontierLearner, About], batch: Batch) -> tuple[tuple[FrontierLearner, About], Array]:
+        learner, about = carry
         critic, loss = critics.gradient_step(
-            learner.critic, batch, table, learner.weights, spread, settings, group=group
+            learner.critic, batch, about.table, learner.weights, about.spread, settings, group=group
         )
-        return learner._replace(critic=critic), loss
-
-    block = compiled_block(step, lambda learner: (learner, None), BLOCK, group)
+        return (learner._replace(critic=critic), about), loss
 
     @eqx.filter_jit
-    def look(learner: FrontierLearner) -> Array:
-        return starts.measure(learner.critic.target, table, learner.weights, spread, settings.threshold)
+    def look(learner: FrontierLearner, about: About, starts: Starts) -> Array:
+        return starts.measure(learner.critic.target, about.table, learner.weights, about.spread, settings.threshold)
 
+    return compiled_block(step, lambda carry: (carry, None), BLOCK, group), look
+
+
+def _blocks(frontier: FrontierTraining, progress: FrontierProgress, group: ProcessGroup) -> Iterator[FrontierProgress]:
+    """What `FrontierTraining.blocks` does."""
+    data, coords = frontier.data, frontier.coords
+    block, look = _compiled(frontier._settings, group)
+    spread = jnp.asarray(coords.spread, jnp.float32)
+    about = About(table_of(data, frontier.train.batch), spread)
+    starts = Starts.of(data, frontier.train.batch, frontier.seed)
     count = len(frontier.bound)
     again = [int(share * frontier.steps) // BLOCK * BLOCK for share in REFINED_AT[: 2 if count == 1 else 3]]
     alone = group.size == 1 and not uses_table(data, frontier.train.batch)
@@ -206,12 +224,14 @@ def _blocks(frontier: FrontierTraining, progress: FrontierProgress, group: Proce
     )
     for batch in batches:
         began = time.perf_counter()
-        learner, (losses, _) = block(group.everywhere(progress.learner), group.place(batch))
+        (learner, _), (losses, _) = block(group.everywhere((progress.learner, about)), group.place(batch))
         progress.learner = group.here(learner)
         progress.losses.append(float(group.here(losses).mean()))
         progress.step += BLOCK
         if progress.step in again or progress.step == frontier.steps:
-            progress.own = np.array([coords.of(heads) for heads in np.asarray(look(progress.learner), np.float64)])
+            progress.own = np.array(
+                [coords.of(heads) for heads in np.asarray(look(progress.learner, about, starts), np.float64)]
+            )
         if progress.step in again and progress.step < frontier.steps:
             focus = None
             if count > 1 and progress.step > again[0]:

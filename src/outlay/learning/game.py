@@ -35,6 +35,7 @@ import itertools
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any, Literal, NamedTuple
 
 import jax.numpy as jnp
@@ -46,8 +47,8 @@ from outlay.core.campaign import Train
 from outlay.core.mixture import Mixture
 from outlay.core.transitions import Transitions
 from outlay.learning import critic as critics
-from outlay.learning.acting import OTHER_ROWS, ActingValue, Policy
-from outlay.learning.critic import Critic, CriticSettings
+from outlay.learning.acting import OTHER_ROWS, ActingValue, Policy, sample_of
+from outlay.learning.critic import Critic, CriticSettings, DistinctStates
 from outlay.learning.fresh import Starts, fresh_pair, shape_of, table_of
 from outlay.learning.heads import Coordinates
 from outlay.learning.mixing.rule import Rule, constraints
@@ -252,14 +253,15 @@ def play(game: Game, progress: GameProgress | None = None) -> Iterator[tuple[Gam
         that counts.
     """
     progress = game.begin() if progress is None else progress
-    block, state, losses = _compile(game), game.rule_state(progress.counting), list[float]()
+    block, about = _compiled(game.settings, game.train.multiplier_every), _about(game)
+    state, losses = game.rule_state(progress.counting), list[float]()
     for batches in _batches(game, progress.rounds * game.train.multiplier_every):
         began = time.perf_counter()
         multiplier = progress.multiplier * game.multiplier_unit
         w = jnp.asarray(game.coords.weights(multiplier), jnp.float32)
-        progress.player, loss, values = block(progress.player, w, *batches)
-        losses.append(float(loss))
-        heads = np.asarray(values, np.float64)  # by the critic and, where there is one, by the extra network
+        (progress.player, *_), (loss, values) = block((progress.player, w, about), batches)
+        losses.append(float(loss[0]))
+        heads = np.asarray(values[0], np.float64)  # by the critic and, where there is one, by the extra network
         policy = game.policy(progress.player.critic.target, multiplier)
         acting = game.measure(policy) if game.counted and game.measure is not None else game.coords.of(heads[-1])
         progress.rounds += 1
@@ -366,36 +368,55 @@ def frugal(candidates: list[GameCandidate], coords: Coordinates) -> int:
     return candidates[int(np.argmin(room))].number
 
 
-def _compile(game: Game) -> Callable[[Player, Array, Batch, Batch | None], tuple[Player, Array, Array]]:
-    """Compile the gradient steps between two λ steps.
+class About(NamedTuple):
+    """What steps are told of the log; all arrays."""
+
+    table: DistinctStates | None
+    starts: Starts
+    sample: Batch | None  # rows that tell what the extra network has wrong everywhere
+    spread: Array  # [H] units of the heads
+
+
+def _about(game: Game) -> About:
+    data, batch = game.data, game.train.batch
+    sample = sample_of(data, game.learn_rows, batch, game.seed) if game.follows else None
+    spread = jnp.asarray(game.coords.spread, jnp.float32)
+    return About(table_of(data, batch), Starts.of(data, batch, game.seed), sample, spread)
+
+
+Block = Callable[[tuple[Player, Array, About], tuple[Batch, Batch | None]], Any]
+
+
+@lru_cache(maxsize=4)
+def _compiled(settings: CriticSettings, every: int) -> Block:
+    """The gradient steps between two λ steps; what differs from game to game is an argument, so it is compiled once.
 
     Returns:
-        block(player, w `[H]`, the critic's rows, the extra network's) → player, mean loss, `[1 or 2, H]` the values of
-        the policy that acts now, by the critic and by the extra network.
+        block((player, w `[H]`, about), (the critic's rows, the extra network's)) → the same, (mean loss `[1]`,
+        `[1, 1 or 2, H]` the values of the policy that acts now, by the critic and by the extra network).
     """
-    data, settings, batch = game.data, game.settings, game.train.batch
-    table, starts = table_of(data, batch), Starts.of(data, batch, game.seed)
-    spread = jnp.asarray(game.coords.spread, jnp.float32)
-    acting = ActingValue.of(data, game.learn_rows, batch, spread, settings, game.seed) if game.follows else None
 
-    def step(carry: tuple[Player, Array], rows: tuple[Batch, Batch | None]) -> tuple[tuple[Player, Array], Array]:
-        (critic, extra), w = carry
-        critic, loss = critics.gradient_step(critic, rows[0], table, (w * spread)[None], spread, settings)
-        if acting is not None and extra is not None and rows[1] is not None:
-            extra = acting.step(extra, critic.target, w, rows[1])
-        return (Player(critic, extra), w), loss
+    def acting(about: About) -> ActingValue | None:
+        if about.sample is None:
+            return None
+        return ActingValue(about.starts, about.sample, about.table, about.spread, settings)
 
-    def after(carry: tuple[Player, Array]) -> tuple[tuple[Player, Array], Array]:
-        (critic, extra), w = carry
-        values = [starts.measure(critic.target, table, (w * spread)[None], spread, settings.threshold)[0]]
-        if acting is not None and extra is not None:
-            values.append(acting.measure(extra, critic.target, w))
-        return carry, jnp.stack(values)
+    def step(carry: tuple[Player, Array, About], rows: tuple[Batch, Batch | None]) -> tuple[Any, Array]:
+        (critic, extra), w, about = carry
+        critic, loss = critics.gradient_step(
+            critic, rows[0], about.table, (w * about.spread)[None], about.spread, settings
+        )
+        values = acting(about)
+        if values is not None and extra is not None and rows[1] is not None:
+            extra = values.step(extra, critic.target, w, rows[1])
+        return (Player(critic, extra), w, about), loss
 
-    compiled = compiled_block(step, after, game.train.multiplier_every)
+    def after(carry: tuple[Player, Array, About]) -> tuple[tuple[Player, Array, About], Array]:
+        (critic, extra), w, about = carry
+        weights, values = (w * about.spread)[None], acting(about)
+        found = [about.starts.measure(critic.target, about.table, weights, about.spread, settings.threshold)[0]]
+        if values is not None and extra is not None:
+            found.append(values.measure(extra, critic.target, w))
+        return carry, jnp.stack(found)
 
-    def block(player: Player, w: Array, rows: Batch, others: Batch | None) -> tuple[Player, Array, Array]:
-        (player, _), (losses, values) = compiled((player, w), (rows, others))
-        return player, losses[0], values[0]
-
-    return block
+    return compiled_block(step, after, every)
