@@ -15,6 +15,7 @@ from outlay.choosing.measure import Measure
 from outlay.core.reasons import ReasonKind
 from outlay.core.transitions import EVERYONE, Transitions
 from outlay.estimators.observed import observe, of_some, reproduces
+from outlay.estimators.sequential import Sequential
 from outlay.estimators.windowed import claims_window, unlike, why_unlike, window_of
 from telling import missing
 
@@ -62,7 +63,9 @@ def test_claims_are_about_fewer_days_where_the_last_of_them_fall_on_other_weekda
     assert window_of(data) == 8
     assert window_of(data.with_fields([f"k{i}" for i in range(5)])) == 9, "nobody's weekday is told"
     at = Measure(data, EVERYONE, None)
-    assert why_unlike(unlike(at.panel, at.evaluator().features, np.ones(at.panel.num_users, np.bool_), 8)) is None
+    evaluator, members = at.evaluator(), np.ones(at.panel.num_users, np.bool_)
+    assert isinstance(evaluator, Sequential)
+    assert why_unlike(unlike(at.panel, evaluator.features, members, 8)) is None
     assert at.old().withheld[0] is None
 
 
