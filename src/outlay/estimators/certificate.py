@@ -53,7 +53,7 @@ CONDITION = f"if {', '.join(CONDITIONS[:-1])}, and {CONDITIONS[-1]}"
 STATE = f"{FEWEST} of one size are needed, or the largest cost of each action in the campaign file (budget.reserve)"
 UNBELIEVED = "what budget.reserve states is not the largest cost: {rows:,} rows of the log cost more"
 RARE = "; {share:.0%} of its distance from the estimate allows for one more user as dear as the dearest of the log"
-MOSTLY = 0.5  # of that distance: so much is told
+SHOWN = 0.5  # of that distance: a larger share is told
 OWN = 0.75  # of the α of a look at a whole curve: for the mixture that is served; the rest is for all other budgets
 ROUNDING = 1e-6  # of a limit: less beyond it is what adding up 32 bits leaves of costs that are all at the limit
 MOST_OVER = 0.1  # of its limit, by which a cost that a cap holds may be estimated above it
@@ -107,7 +107,8 @@ class BudgetBound:
         if self.bound is None:
             return f"{name} could not be measured"
         side, by = "lower" if self.floor else "upper", abs(self.bound - self.limit)
-        rare = "" if self.rare is None or self.rare <= MOSTLY else RARE.format(share=self.rare)
+        told = self.rare is not None and self.rare > SHOWN and not self.floor
+        rare = RARE.format(share=self.rare) if told else ""
         return f"{name} by {four(by)} ({side} bound {four(self.bound)} against {plain(self.limit)}{rare})"
 
 

@@ -19,8 +19,8 @@ after which something is, by the line in their features that does it best:
 Of all users, the share of those whose window ended in such a row is summed over days. Where gaps between rows are
 long, a user may have several rows after which nothing is known: only the first of them counts. New users of whom none
 has as many days as old users is what this is to see, where some feature tells new from old. Another case is a weekday:
-where a log of 14 days has users who joined on each of the first ten, nobody's ninth day is the weekday on which the log
-ends for those who joined on the seventh. Where fewer days do, claims are about these.
+if users joined on each of the first ten days of a log of 14, the eighth and last day of those who joined on the seventh
+is a weekday on which no user with nine days has an eighth. Where fewer days do, claims are about these.
 
 Source: overlap (positivity) of censoring as in Robins & Rotnitzky (1992); the measure, and all else, is ours.
 """
@@ -53,8 +53,8 @@ Array = NDArray[np.float64]
 FEW = 0.01  # of the rows that go on: so many may be unlike all others
 MOST_UNLIKE = 0.05  # of the users: as much may rest on users who are not like them
 RIDGE = 1.0  # rows, in features of spread 1
-SHOWN_USERS = 20_000  # a sample of so many says of how many days the log shows users who are alike
-MOST_VALUES = 32  # of a categorical field whose values tell users apart there
+SAMPLE_USERS = 5_000  # so many say of how many days the log shows users who are alike
+VALUES = 32  # of a categorical field, or fewer, tell users apart there
 
 
 @dataclass(frozen=True)
@@ -102,7 +102,7 @@ def _shown_alike(data: Transitions, most: int) -> int:
     """The most days, `most` or at least half of them, of which users are shown who are like the others; else `most`."""
     if np.asarray(data.users["window"]).min() >= most:
         return most
-    panel = Panel.of(data, EVERYONE, SHOWN_USERS)
+    panel = Panel.of(data, EVERYONE, SAMPLE_USERS)
     features, members = _told(data, panel.rows), np.ones(panel.num_users, np.bool_)
     enough = (k for k in range(most, most // 2, -1) if why_unlike(unlike(panel, features, members, k)) is None)
     return next(enough, most)
@@ -111,7 +111,7 @@ def _shown_alike(data: Transitions, most: int) -> int:
 def _told(data: Transitions, rows: NDArray[np.integer]) -> NDArray[np.float32]:
     """`[n, p]` of rows: numbers and values as the log has them, whatever fold of it this is."""
     codes, numbers = data.features(rows)
-    few = [column for column in codes.T if len(np.unique(column)) <= MOST_VALUES]
+    few = [column for column in codes.T if len(np.unique(column)) <= VALUES]
     values = [column[:, None] == np.unique(column)[1:] for column in few]
     return standardised(np.hstack([numbers, *values], dtype=np.float32, casting="unsafe"))
 
