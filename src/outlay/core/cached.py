@@ -1,6 +1,6 @@
-"""`functools.cached_property`, as Python has it from 3.12 on: instances in several threads do not wait for one another.
+"""`functools.cached_property` without a lock, as it is from Python 3.12 on.
 
-Before, one lock of the class holds for all its instances: folds that were measured side by side took turns.
+Up to Python 3.11 all instances of a class share one lock, so folds that are measured in several threads take turns.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ if TYPE_CHECKING or sys.version_info >= (3, 12):
 else:
 
     class cached_property(functools.cached_property):  # noqa: N801 - its name in functools
-        """The value of an attribute, computed when it is first asked for; by threads that ask at once, by each."""
+        """An attribute that is computed at its first use; threads that use it at the same time each compute it."""
 
         def __get__(self, instance: Any, owner: type | None = None) -> Any:
             """Return the value; of the class, the descriptor."""

@@ -73,7 +73,8 @@ class BudgetBound:
         kept: whether the bound keeps the limit.
         events: where the value has no bound as too few events make it: events of one size that would say as much.
         unbelieved: rows of the log that cost more than the campaign file states as the largest cost.
-        rare: share of the distance from value to bound that allows for one more user as dear as the dearest of the log.
+        rare: share of the distance from value to bound that allows for one more user as dear as the dearest of the log;
+            None for a floor, and where there is no bound.
         label: what sentences call it; empty: by its name.
     """
 
@@ -107,8 +108,7 @@ class BudgetBound:
         if self.bound is None:
             return f"{name} could not be measured"
         side, by = "lower" if self.floor else "upper", abs(self.bound - self.limit)
-        told = self.rare is not None and self.rare > SHOWN and not self.floor
-        rare = RARE.format(share=self.rare) if told else ""
+        rare = "" if self.rare is None or self.rare <= SHOWN else RARE.format(share=self.rare)
         return f"{name} by {four(by)} ({side} bound {four(self.bound)} against {plain(self.limit)}{rare})"
 
 
@@ -275,7 +275,7 @@ class Bounds(NamedTuple):
                 kept=bool(kept[j]),
                 events=int(few[j]) if np.isfinite(few[j]) and np.isfinite(shown[j]) else None,
                 unbelieved=int(more[j]),
-                rare=_number(rare[j]),
+                rare=None if budget.sign < 0 else _number(rare[j]),
                 label=campaign.told("budgets", budget.name),
             )
             for j, budget in enumerate(campaign.budgets)

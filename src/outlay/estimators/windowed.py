@@ -54,7 +54,8 @@ FEW = 0.01  # of the rows that go on: so many may be unlike all others
 MOST_UNLIKE = 0.05  # of the users: as much may rest on users who are not like them
 RIDGE = 1.0  # rows, in features of spread 1
 SAMPLE_USERS = 5_000  # so many say of how many days the log shows users who are alike
-VALUES = 32  # of a categorical field, or fewer, tell users apart there
+MOST_VALUES = 32  # of a categorical field that tells users apart there
+LEAST_KEPT = 0.5  # of the days that half of the late users have: claims are not about fewer
 
 
 @dataclass(frozen=True)
@@ -104,14 +105,18 @@ def _shown_alike(data: Transitions, most: int) -> int:
         return most
     panel = Panel.of(data, EVERYONE, SAMPLE_USERS)
     features, members = _told(data, panel.rows), np.ones(panel.num_users, np.bool_)
-    enough = (k for k in range(most, most // 2, -1) if why_unlike(unlike(panel, features, members, k)) is None)
+    enough = (
+        k
+        for k in range(most, int(np.ceil(LEAST_KEPT * most)) - 1, -1)
+        if why_unlike(unlike(panel, features, members, k)) is None
+    )
     return next(enough, most)
 
 
 def _told(data: Transitions, rows: NDArray[np.integer]) -> NDArray[np.float32]:
     """`[n, p]` of rows: numbers and values as the log has them, whatever fold of it this is."""
     codes, numbers = data.features(rows)
-    few = [column for column in codes.T if len(np.unique(column)) <= VALUES]
+    few = [column for column in codes.T if len(np.unique(column)) <= MOST_VALUES]
     values = [column[:, None] == np.unique(column)[1:] for column in few]
     return standardised(np.hstack([numbers, *values], dtype=np.float32, casting="unsafe"))
 

@@ -283,11 +283,10 @@ def _members(measure: Measure, policy: EvaluatedPolicy, propensity: NDArray[np.f
         own = mixture_of(fold, "")
         return estimate_policy(fold, own, propensity[fold.panel.rows], estimators=("fqe",))
 
-    named = [
-        (each, replace(each.policy, name=f"fold {k}", title=f"fold {k}, on its users"))
+    return [
+        replace(each, policy=replace(each.policy, name=f"fold {k}", title=f"fold {k}, on its users"))
         for k, each in enumerate(measure.side_by_side(of), 1)
     ]
-    return [replace(each, policy=own) for each, own in named]
 
 
 def _certified(

@@ -60,8 +60,8 @@ class FrontierLearner(NamedTuple):
     weights: Array  # [L, H] w of each policy, in units of the heads
 
 
-class About(NamedTuple):
-    """What steps are told of the log; all arrays."""
+class GridArrays(NamedTuple):
+    """Arrays of the log that gradient steps read."""
 
     table: DistinctStates | None
     spread: Array  # [H] units of the heads
@@ -191,7 +191,9 @@ def _compiled(settings: CriticSettings, group: ProcessGroup) -> tuple[Callable[.
     So they are compiled once for all.
     """
 
-    def step(carry: tuple[FrontierLearner, About], batch: Batch) -> tuple[tuple[FrontierLearner, About], Array]:
+    def step(
+        carry: tuple[FrontierLearner, GridArrays], batch: Batch
+    ) -> tuple[tuple[FrontierLearner, GridArrays], Array]:
         learner, about = carry
         critic, loss = critics.gradient_step(
             learner.critic, batch, about.table, learner.weights, about.spread, settings, group=group
@@ -199,7 +201,7 @@ def _compiled(settings: CriticSettings, group: ProcessGroup) -> tuple[Callable[.
         return (learner._replace(critic=critic), about), loss
 
     @eqx.filter_jit
-    def look(learner: FrontierLearner, about: About, starts: Starts) -> Array:
+    def look(learner: FrontierLearner, about: GridArrays, starts: Starts) -> Array:
         return starts.measure(learner.critic.target, about.table, learner.weights, about.spread, settings.threshold)
 
     return compiled_block(step, lambda carry: (carry, None), BLOCK, group), look
@@ -210,7 +212,7 @@ def _blocks(frontier: FrontierTraining, progress: FrontierProgress, group: Proce
     data, coords = frontier.data, frontier.coords
     block, look = _compiled(frontier._settings, group)
     spread = jnp.asarray(coords.spread, jnp.float32)
-    about = About(table_of(data, frontier.train.batch), spread)
+    about = GridArrays(table_of(data, frontier.train.batch), spread)
     starts = Starts.of(data, frontier.train.batch, frontier.seed)
     count = len(frontier.bound)
     again = [int(share * frontier.steps) // BLOCK * BLOCK for share in REFINED_AT[: 2 if count == 1 else 3]]

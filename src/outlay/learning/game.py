@@ -368,8 +368,8 @@ def frugal(candidates: list[GameCandidate], coords: Coordinates) -> int:
     return candidates[int(np.argmin(room))].number
 
 
-class About(NamedTuple):
-    """What steps are told of the log; all arrays."""
+class GameArrays(NamedTuple):
+    """Arrays of the log that gradient steps read."""
 
     table: DistinctStates | None
     starts: Starts
@@ -377,14 +377,14 @@ class About(NamedTuple):
     spread: Array  # [H] units of the heads
 
 
-def _about(game: Game) -> About:
+def _about(game: Game) -> GameArrays:
     data, batch = game.data, game.train.batch
     sample = sample_of(data, game.learn_rows, batch, game.seed) if game.follows else None
     spread = jnp.asarray(game.coords.spread, jnp.float32)
-    return About(table_of(data, batch), Starts.of(data, batch, game.seed), sample, spread)
+    return GameArrays(table_of(data, batch), Starts.of(data, batch, game.seed), sample, spread)
 
 
-Block = Callable[[tuple[Player, Array, About], tuple[Batch, Batch | None]], Any]
+Block = Callable[[tuple[Player, Array, GameArrays], tuple[Batch, Batch | None]], Any]
 
 
 @lru_cache(maxsize=4)
@@ -396,12 +396,12 @@ def _compiled(settings: CriticSettings, every: int) -> Block:
         `[1, 1 or 2, H]` the values of the policy that acts now, by the critic and by the extra network).
     """
 
-    def acting(about: About) -> ActingValue | None:
+    def acting(about: GameArrays) -> ActingValue | None:
         if about.sample is None:
             return None
         return ActingValue(about.starts, about.sample, about.table, about.spread, settings)
 
-    def step(carry: tuple[Player, Array, About], rows: tuple[Batch, Batch | None]) -> tuple[Any, Array]:
+    def step(carry: tuple[Player, Array, GameArrays], rows: tuple[Batch, Batch | None]) -> tuple[Any, Array]:
         (critic, extra), w, about = carry
         critic, loss = critics.gradient_step(
             critic, rows[0], about.table, (w * about.spread)[None], about.spread, settings
@@ -411,7 +411,7 @@ def _compiled(settings: CriticSettings, every: int) -> Block:
             extra = values.step(extra, critic.target, w, rows[1])
         return (Player(critic, extra), w, about), loss
 
-    def after(carry: tuple[Player, Array, About]) -> tuple[tuple[Player, Array, About], Array]:
+    def after(carry: tuple[Player, Array, GameArrays]) -> tuple[tuple[Player, Array, GameArrays], Array]:
         (critic, extra), w, about = carry
         weights, values = (w * about.spread)[None], acting(about)
         found = [about.starts.measure(critic.target, about.table, weights, about.spread, settings.threshold)[0]]
