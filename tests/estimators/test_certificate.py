@@ -121,7 +121,7 @@ def test_a_mixture_that_is_over_one_of_two_budgets_is_certified_in_at_most_five_
     """The worst case: one truth just at its limit, the other far below; and both at the limit, which is rarer still."""
     rng = np.random.default_rng(1)
     root = np.linalg.cholesky([[1, correlation], [correlation, 1]])
-    draws = 2000
+    draws = 800
     for truth, most in (([2.0, 1.0], 0.05), ([2.0, 2.0], 0.05)):
         passed = 0
         for _ in range(draws):

@@ -85,7 +85,7 @@ def coverage(shock: float, trend: float, users: int, days: int, logs: int) -> tu
 )
 def test_intervals_over_a_week_hold_the_truth_whatever_the_size_of_shocks(shock: float) -> None:
     """Also where shocks are too small to be found by a test; where there are none, half of all intervals stay."""
-    logs = 300
+    logs = 150
     plain, wide, ratio = coverage(shock, 0.0, 2000, 7, logs)
     noise = 2 * np.sqrt(0.05 * 0.95 / logs)
     assert 0.93 - noise <= wide <= 0.98 + noise / 2

@@ -15,7 +15,7 @@ from outlay.estimators.state_model import StateModel
 
 SIZES = [(300, 3), (300, 14), (300, 28), (700, 7), (1200, 7), (1200, 14), (2500, 3), (5000, 3)]
 POLICIES = ["uniform", "rare", "by state", "by past"]
-LOGS = 200
+LOGS = 100
 AMOUNTS = np.arange(4)
 FEATURES = 26  # of users, for good
 Array = NDArray[np.float64]

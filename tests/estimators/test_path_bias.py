@@ -128,9 +128,7 @@ def bound(fitted: Fitted, second: Joint | None, old: Fitted) -> tuple[float, flo
     "effect",
     [
         0.0,
-        pytest.param(0.04, marks=pytest.mark.slow),
         pytest.param(0.08, marks=pytest.mark.slow),
-        pytest.param(-0.04, marks=pytest.mark.slow),
         pytest.param(-0.08, marks=pytest.mark.slow),
     ],
 )

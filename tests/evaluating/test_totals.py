@@ -130,7 +130,7 @@ def test_intervals_and_bounds_hold_the_truth_of_some_logs() -> None:
 @pytest.mark.slow
 def test_intervals_and_bounds_hold_the_truth_as_often_as_they_say() -> None:
     """95% intervals, 90% bounds; those that hold two estimates are wider than they need be where both are right."""
-    logs = 300
+    logs = 150
     for name, count in coverage(logs).items():
         level = 0.9 if name.startswith("at ") else 0.95
         assert count / logs > level - 3.5 * np.sqrt(level * (1 - level) / logs), name

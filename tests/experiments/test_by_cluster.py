@@ -21,7 +21,7 @@ from outlay.jobs.analyze_experiment import analyze_experiment
 from outlay.jobs.assign_users import assign_users
 from small_panels import experiment, panel, written
 
-RUNS = 60
+RUNS = 40
 
 
 def by_city(experiment: Experiment) -> Experiment:
@@ -64,7 +64,7 @@ def test_an_a_a_test_by_city_is_false_about_as_often_as_it_may_and_by_user_much_
         log = written(cities(seed), tmp_path)
         false["cluster"] += active(analyze_experiment(log, by_city(week))).p_value < 0.05
         false["user"] += active(analyze_experiment(log, week)).p_value < 0.05
-    assert false["cluster"] / RUNS <= 0.07 + 0.03  # and a standard error of 60 runs
+    assert false["cluster"] / RUNS <= 0.07 + 0.03  # and a standard error of 40 runs
     assert false["user"] / RUNS > 0.3
 
 
