@@ -194,19 +194,18 @@ class Band:
 
     def _gain(self, used: NDArray[np.intp], share: Array) -> tuple[float, float, float]:
         """The gain of a mixture of some policies over the old one, and its lower and upper bound."""
-        gain, covariance = _gains(self.points)
-        error, (third, up, down) = np.sqrt(np.maximum(np.diag(covariance), 0)), self.points.gains[:-1].T
+        gain, covariance = _gains(self.points, used)
+        error, (third, up, down) = np.sqrt(np.maximum(np.diag(covariance), 0)), self.points.gains[used].T
         count, clustered = self.points.independent, self.points.clusters is not None
         more, less = (Spread(count, error, sign * third, largest, clustered) for sign, largest in ((1, up), (-1, down)))
         factor = self.own.gain_factor
-        least, most = share @ (gain - less.above(factor))[used], share @ (gain + more.above(factor))[used]
+        least, most = share @ (gain - less.above(factor)), share @ (gain + more.above(factor))
         if self.second is not None:
-            its, covariance = _gains(self.second.points)
+            its, covariance = _gains(self.second.points, used)
             error = np.sqrt(np.maximum(np.diag(covariance), 0))
             above, below = (above_second(each, error, self.second.gain_factor) for each in (more, less))
-            least = np.minimum(least, share @ (its - below)[used])
-            most = np.maximum(most, share @ (its + above)[used])
-        return float(share @ gain[used]), float(least), float(most)
+            least, most = np.minimum(least, share @ (its - below)), np.maximum(most, share @ (its + above))
+        return float(share @ gain), float(least), float(most)
 
     def _against(self, policies: NDArray[np.intp]) -> tuple[Reason, ...]:
         """What stands against figures of these policies, of which the old one is the last."""
@@ -261,8 +260,9 @@ def _doubts(reason: Reason) -> bool:
     return reason.withholds and reason.kind not in (ReasonKind.UNSUPPORTED, ReasonKind.SHARED)
 
 
-def _gains(points: Points) -> tuple[Array, Array]:
-    """`[L]` objectives less that of the old policy (the last of the points), and their covariance `[L, L]`."""
+def _gains(points: Points, policies: NDArray[np.intp] | slice = slice(None)) -> tuple[Array, Array]:
+    """`[L]` objectives of policies less that of the old one (the last of the points), and their covariance `[L, L]`."""
     value, covariance = points.value[:, 0], points.covariance[:, 0, :, 0]
-    less = np.hstack([np.eye(len(value) - 1), -np.ones((len(value) - 1, 1))])
-    return value[:-1] - value[-1], less @ covariance @ less.T
+    some = np.eye(len(value) - 1)[policies]
+    less = np.hstack([some, -np.ones((len(some), 1))])
+    return value[:-1][policies] - value[-1], less @ covariance @ less.T
