@@ -296,7 +296,7 @@ def test_two_runs_of_as_many_folds_are_compared_pair_by_pair_and_others_are_not(
 @pytest.mark.slow
 def test_networks_learn_in_folds_and_go_on_where_they_were_killed(habit: Habit, tmp_path: Path) -> None:
     """What is resumed after the first fold ends as the whole training does."""
-    path = habit.changed(tmp_path, ("[train]", "[train]\nfolds = 2"), ("min_steps = 2000", "min_steps = 200"))
+    path = habit.changed(tmp_path, ("[train]", "[train]\nfolds = 2"), ("epochs = 1.0", "epochs = 0.25"))
     whole = outlay.train(path, tmp_path / "whole", oracle="orthogonal")
     calls = []
 

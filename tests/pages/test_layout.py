@@ -35,6 +35,7 @@ PAGES = {
     "index": lambda: index.render("runs", index_examples.runs(), [index.OtherPage("test of <b>/page.html")]),
 }
 WIDTHS = [400, 1280]
+LOOKED = [(400, False), (400, True), (1280, False)]  # width, and whether it is dark: colours are those of any width
 AFTER = "addEventListener('load', () => setTimeout(() => {{ {} }}, 1500));"  # figures are drawn then
 DARK = "@media screen and (prefers-color-scheme: dark)"
 
@@ -72,16 +73,16 @@ def looks(tmp_path_factory: pytest.TempPathFactory) -> Looks:
 
     @cache
     def looks(page: str) -> dict[tuple[int, bool], dict[str, Any]]:
-        html, every = PAGES[page](), [(width, dark) for width in WIDTHS for dark in (False, True)]
+        html = PAGES[page]()
         assert DARK in html
         frames = [
             framed(html.replace(DARK, "@media screen") if dark else html, look, width, number)
-            for number, (width, dark) in enumerate(every)
+            for number, (width, dark) in enumerate(LOOKED)
         ]
         outer = f"<!doctype html><body>{''.join(frames)}</body>"
         shown = drawn(outer, tmp_path_factory.mktemp("browser"), "1500,8500")
         found = re.findall(r'<pre id="told-\d">(.*?)</pre>', shown, re.DOTALL)
-        return dict(zip(every, [json.loads(text_of_html.unescape(text)) for text in found], strict=True))
+        return dict(zip(LOOKED, [json.loads(text_of_html.unescape(text)) for text in found], strict=True))
 
     serious = "r.violations.filter(v => v.impact == 'serious' || v.impact == 'critical')"
     listed = (
@@ -102,8 +103,7 @@ def test_nothing_is_wider_than_the_page(looks: Looks, page: str, width: int) -> 
 
 @in_a_browser
 @pytest.mark.skipif(axe() is None, reason="axe-playwright-python is not installed")
-@pytest.mark.parametrize("width", WIDTHS)
-@pytest.mark.parametrize("dark", [False, True])
+@pytest.mark.parametrize(("width", "dark"), LOOKED)
 @pytest.mark.parametrize("page", PAGES)
 def test_axe_has_nothing_serious_to_say(looks: Looks, page: str, width: int, dark: bool) -> None:
     assert looks(page)[width, dark]["serious"] == []
