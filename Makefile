@@ -29,7 +29,7 @@ STAMP := .venv/.outlay
 STAMP_ALL := .venv/.outlay-all
 STAMP_DOCS := .venv/.outlay-docs
 
-.PHONY: setup setup-all demo test test-all test-most test-cluster check format docs notebooks bench bench-claims bench-trust bench-evaluation bench-frontier bench-game bench-ledger bench-log-size bench-serve bench-experiment bench-init bench-input bench-public public-logs experiment paper paper-ab pictures clean
+.PHONY: setup setup-all demo test test-all check format docs notebooks bench bench-claims bench-trust bench-evaluation bench-frontier bench-game bench-ledger bench-log-size bench-serve bench-experiment bench-init bench-input bench-public public-logs experiment paper paper-ab pictures clean
 
 # What the demo and the tests need; the other targets add Ray, PostgreSQL, the type checker and the peers of some tests.
 setup: $(STAMP)
@@ -68,12 +68,8 @@ test: setup
 	$(PYTEST) -m "not slow"
 
 # Workers of Ray wait for one another at every gradient step, so whatever runs beside them slows both down many times.
-test-all: test-most test-cluster
-
-test-most: setup-all
+test-all: setup-all
 	$(PYTEST) --ignore tests/cluster
-
-test-cluster: setup-all
 	$(BIN)/python -m pytest tests/cluster
 
 check: setup-all
