@@ -4,18 +4,20 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
+import lightgbm
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
 from outlay.bundles.reference import forward
 from outlay.core.arrays import NetworkArrays
-from outlay.core.bodies import Trees, joined
+from outlay.core.bodies import Node, Trees
 from outlay.core.errors import FolderError
 from outlay.core.schema import UNKNOWN, Numeric
 from outlay.core.transitions import LEARN, SELECT, Transitions
-from outlay.learning import trees, trees_usual
+from outlay.learning import boosting, trees, trees_usual
 from outlay.learning.boosting import MOST_CODES, BinnedTable, BoostingRows, BoostingSettings, boost, capped
 from outlay.learning.checkpoint import TrainingKey
 from outlay.learning.heads import critic_coordinates
@@ -234,7 +236,7 @@ def test_a_handful_of_users_who_all_got_the_same_are_learned_from(users: int) ->
     assert np.isfinite(q_of(found, 1)).all()
 
 
-def test_plain_arrays_say_what_boosting_says_with_sets_of_codes_and_ties() -> None:
+def test_plain_arrays_say_what_lightgbm_says_with_sets_of_codes_and_ties(monkeypatch: pytest.MonkeyPatch) -> None:
     """Three fields, one of more codes than boosting tells apart; numbers on a grid, so that thresholds are met."""
     rng = np.random.default_rng(0)
     sizes, rows = (7, 40, MOST_CODES + 60), 4000
@@ -246,15 +248,24 @@ def test_plain_arrays_say_what_boosting_says_with_sets_of_codes_and_ties() -> No
     target = np.stack([worth * by[:, 0], by[:, 1] * numbers[:, 1]], axis=1)
     table = BinnedTable.of(numbers, capped(codes), sizes, 0)
     learn, held = np.arange(3000), np.arange(3000, rows)
+    boosters, kept = [], boosting._kept
+
+    def keeping(booster: lightgbm.Booster, *rest: Any) -> list[tuple[int, Node]]:
+        boosters.append(lightgbm.Booster(model_str=booster.model_to_string()))
+        return kept(booster, *rest)
+
+    monkeypatch.setattr(boosting, "_kept", keeping)
     found = boost(
         table, BoostingRows(learn, target[learn], by[learn]), BoostingRows(held, target[held], by[held]), SMALL
     )
     assert found.explained[0] > 0.5
-    ensemble = joined(found.trees(2, sizes), sizes, 2, 4)
-    assert all(table.shape[1] for table in ensemble.sets)  # each field is split by
-    estimate = ensemble.sums(codes, numbers).reshape(rows, 2, 2) + found.start
-    np.testing.assert_allclose(estimate, found(table.x(slice(None))), atol=1e-5)
-    rare = ensemble.sets[2]
+    assert all(table.shape[1] for table in found.plain.sets)  # each field is split by
+    estimate = found(numbers, codes.astype(np.uint16))  # with the codes that boosting does not tell apart
+    for head, rounds in enumerate(found.rounds.tolist()):
+        said = np.asarray(boosters[0].predict(table.x(slice(None)), num_iteration=rounds, raw_score=True))
+        own = said.reshape(len(codes), 2, 2)[:, head] + found.start[head]
+        np.testing.assert_allclose(estimate[:, head], own, atol=1e-5)
+    rare = found.plain.sets[2]
     np.testing.assert_array_equal(rare[MOST_CODES + 1 :], np.broadcast_to(rare[UNKNOWN], rare[MOST_CODES + 1 :].shape))
 
 
@@ -264,7 +275,7 @@ def test_no_tree_uses_the_columns_that_it_is_to_do_without() -> None:
     target = (numbers.sum(axis=1) + codes.sum(axis=1))[:, None]
     table, one = BinnedTable.of(numbers, codes, (5, 5), 0), np.ones((3000, 1))
     rows = BoostingRows(np.arange(3000), target, one)
-    used = joined(boost(table, rows, rows, SMALL, without=[1, 2]).trees(2, (5, 5)), (5, 5), 2, 1)
+    used = boost(table, rows, rows, SMALL, without=[1, 2]).plain
     assert set(used.column[used.column >= 0].tolist()) - {0} == set(range(2, 2 + used.sets[1].shape[1]))
     assert not used.sets[0].shape[1]
 

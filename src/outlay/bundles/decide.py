@@ -9,7 +9,7 @@ Graphs run in sessions of onnxruntime, in chunks of bounded memory.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import groupby
@@ -130,8 +130,15 @@ class Member:
 
         `further` outputs come last.
         """
-        imitates = threshold > 0 and "imitation" in self.shapes
-        return self.run(["q", *(["imitation"] if imitates else []), *further], codes, numbers)
+        return self.run([*self._asked(threshold), *further], codes, numbers)
+
+    def room(self, rows: int, threshold: float) -> list[NDArray[np.float32]]:
+        """Empty arrays for `answer` in so many rows; none where the graph answers for several policies."""
+        several = self.shapes["q"][1] > len(self.head_weights)
+        return [] if several else [np.empty((rows, *self.shapes[name]), np.float32) for name in self._asked(threshold)]
+
+    def _asked(self, threshold: float) -> list[str]:
+        return ["q", "imitation"] if threshold > 0 and "imitation" in self.shapes else ["q"]
 
     def pick(
         self, answer: list[NDArray[np.float32]], eligible: NDArray[np.bool_] | None, threshold: float
@@ -280,6 +287,7 @@ class Bundle(Shown):
         codes: NDArray[np.int32],
         numbers: NDArray[np.float32],
         eligible: NDArray[np.bool_] | None = None,
+        known: Mapping[Any, list[NDArray[np.float32]]] | None = None,
     ) -> Iterator[tuple[NDArray[np.int64], NDArray[np.float64]]]:
         """`[N]` actions and `[N, K]` wᵀQ of one member after the other; a network that neighbours share is run once.
 
@@ -287,19 +295,20 @@ class Bundle(Shown):
             codes: `[N, F]`.
             numbers: `[N, n]`.
             eligible: `[N, K]`, at least one per row; None allows all.
+            known: by session, `Member.answer` in these rows; those networks are not run.
         """
         for _, alike in groupby(self.members, key=lambda member: member.session):
             first, *others = alike
-            answer = first.answer(codes, numbers, self.threshold)
+            answer = (known or {}).get(first.session) or first.answer(codes, numbers, self.threshold)
             for member in (first, *others):
                 yield member.pick(answer, eligible, self.threshold)
 
     def choices_and_features(
         self, codes: NDArray[np.int32], numbers: NDArray[np.float32], eligible: NDArray[np.bool_] | None
-    ) -> tuple[list[NDArray[np.int64]], NDArray[np.float32]]:
-        """The actions of members that share one network, and its `features`, as one run of it gives both."""
+    ) -> tuple[list[NDArray[np.int64]], NDArray[np.float32], list[NDArray[np.float32]]]:
+        """The actions of members that share one network, its `features` and its `Member.answer`, by one run of it."""
         *answer, features = self.members[0].answer(codes, numbers, self.threshold, "features")
-        return [member.pick(answer, eligible, self.threshold)[0] for member in self.members], features
+        return [member.pick(answer, eligible, self.threshold)[0] for member in self.members], features, answer
 
     def member_actions(
         self,

@@ -344,9 +344,10 @@ def measure_further(
         measure: what measured those.
     """
     campaign, days = context.campaign, needed_days(context.campaign)
-    wider = replace(measure, bundle=candidates_bundle(context, candidates), actions_only=True)
-    plain = replace(measure, smooth=False) if measure.smooth else measure
     networks = [each.policy.network for each in earlier[: len(measure.served.members)]]
+    same = all(policy.network is networks[0] for policy in candidates)
+    wider = measure.acting(candidates_bundle(context, candidates), same=same)
+    plain = replace(measure, smooth=False) if measure.smooth else measure
     result = []
     for i, policy in enumerate(candidates):
         source = next((j for j, network in enumerate(networks) if network is policy.network), 0)

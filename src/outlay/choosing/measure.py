@@ -6,8 +6,8 @@ The one place where bundles, transitions and estimators meet; training chooses w
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
 from itertools import groupby
 from typing import Any, TypeVar
@@ -57,6 +57,7 @@ HIDDEN_ROWS, PLAIN_ROWS = 150, 5
 Y = TypeVar("Y")
 
 Part = NDArray[Any] | None  # of a policy, as `Panel.follow` takes it
+Answer = list[NDArray[np.float32]]  # `[n, …]` as `Member.answer` gives it
 Source = int | tuple[int, ...]  # the member whose features tell it; in each fold, where folds take turns
 
 
@@ -79,6 +80,7 @@ class Measure:
         most_users: a sample of so many of the users is enough; None: all.
         long_run: whether day by day evaluation tells `LONG_RUN` too: to choose by (`estimators/long_run.py`).
         actions_only: whether only the members' actions are needed, and no features of their network.
+        known: by session of the bundle, what its network answers in every row, if another measure has asked it.
     """
 
     data: Transitions
@@ -88,6 +90,7 @@ class Measure:
     most_users: int | None = None
     long_run: bool = False
     actions_only: bool = False
+    known: Mapping[Any, Answer] = field(default_factory=dict, compare=False)
 
     @cached_property
     def panel(self) -> Panel:
@@ -372,7 +375,8 @@ class Measure:
             return self._of_one_network[0]
         chosen = self._undecided()
         for place, rows in self._chunks():
-            decided = self.served.choices(*self.seen.features(rows), self.data.allowed(rows))
+            known = {session: [part[place] for part in answer] for session, answer in self.known.items()}
+            decided = self.served.choices(*self.seen.features(rows), self.data.allowed(rows), known)
             for member, (actions, _) in enumerate(decided):
                 chosen[member, place] = actions
         return chosen
@@ -382,20 +386,38 @@ class Measure:
         return np.empty((len(self.served.members), len(self.panel)), np.min_scalar_type(self.data.num_actions))
 
     @cached_property
-    def _of_one_network(self) -> tuple[NDArray[Any], NDArray[np.float32]] | None:
-        """`_row_actions` and `_hidden`, which one pass over the rows gives where members share their only network."""
+    def _of_one_network(self) -> tuple[NDArray[Any], NDArray[np.float32], Answer] | None:
+        """`_row_actions`, `_hidden` and what the network says, where members share their only one: in one pass.
+
+        What it says is kept where it is one Q, which is small; else the list is empty.
+        """
         if self.counted or self.actions_only or len({member.session for member in self.served.members}) > 1:
             return None
         along = directions(lambda rows: self.served.features(0, *self.seen.features(rows)), self.panel.rows, CHUNK_ROWS)
         chosen, hidden = self._undecided(), np.empty((len(self.panel), along.matrix.shape[1]), np.float32)
+        answer = self.served.members[0].room(len(self.panel), self.served.threshold)
 
         def fill(chunk: tuple[slice, NDArray[np.int64]]) -> None:
             place, rows = chunk
-            actions, features = self.served.choices_and_features(*self.seen.features(rows), self.data.allowed(rows))
+            codes, numbers = self.seen.features(rows)
+            actions, features, told = self.served.choices_and_features(codes, numbers, self.data.allowed(rows))
             chosen[:, place], hidden[place] = actions, along(features)
+            for kept, part in zip(answer, told, strict=False):
+                kept[place] = part
 
         deque(in_threads(fill, self._chunks(), processors()), maxlen=0)
-        return chosen, hidden
+        return chosen, hidden, answer
+
+    def acting(self, bundle: Bundle, *, same: bool) -> Measure:
+        """The actions of another bundle's members in the same rows.
+
+        Args:
+            bundle: the other.
+            same: whether its widest network is the only one of this measure's members.
+        """
+        answer = self._of_one_network[2] if same and self._of_one_network is not None else []
+        widest = max(bundle.members, key=lambda member: member.shapes["features"][0])
+        return replace(self, bundle=bundle, actions_only=True, known={widest.session: answer} if answer else {})
 
     def _source(self, member: int) -> int:
         """The first of the members with the network whose features make the basis of this one.

@@ -46,6 +46,7 @@ from outlay.estimators.markov import (
     too_few,
 )
 from outlay.estimators.panel import Panel
+from outlay.estimators.row_features import Block
 from outlay.estimators.state_residuals import off_state_unseen
 from outlay.ops.importance import MATTERS
 from outlay.ops.intervals import BY_CHANCE
@@ -112,7 +113,7 @@ class BalanceCheck:
 def balance_check(
     panel: Panel,
     time: NDArray[np.int64],
-    columns: Sequence[NDArray[np.floating]] | None,
+    columns: Sequence[Block] | None,
     propensity: NDArray[np.floating],
 ) -> BalanceCheck:
     """Test whether actions, weighted by propensities, are unrelated to the days before, and to the log's other columns.
@@ -137,7 +138,7 @@ def balance_check(
 def _by_past(
     panel: Panel,
     time: NDArray[np.int64],
-    columns: Sequence[NDArray[np.floating]] | None,
+    columns: Sequence[Block] | None,
     propensity: NDArray[np.floating],
 ) -> BalanceCheck:
     """Whether actions, weighted by propensities, are unrelated to the days before."""

@@ -42,6 +42,7 @@ from scipy.special import chdtrc, ndtr, stdtrit
 from outlay.core.estimate import Target
 from outlay.core.reasons import Reason, ReasonKind
 from outlay.estimators.panel import Panel
+from outlay.estimators.row_features import Block
 from outlay.estimators.state_residuals import off_state
 from outlay.ops.intervals import quantile
 
@@ -178,7 +179,7 @@ class DayEffects:
 
 
 def day_effects(
-    panel: Panel, time: NDArray[np.int64], columns: Sequence[NDArray[np.floating]] | None, window: int | None
+    panel: Panel, time: NDArray[np.int64], columns: Sequence[Block] | None, window: int | None
 ) -> DayEffects:
     """Measure how days differ.
 

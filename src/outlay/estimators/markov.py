@@ -34,7 +34,7 @@ from numpy.typing import NDArray
 
 from outlay.core.reasons import Reason, ReasonKind
 from outlay.estimators.panel import Index, Panel
-from outlay.estimators.row_features import before
+from outlay.estimators.row_features import Block, before
 from outlay.estimators.state_residuals import off_state_unseen
 from outlay.ops.intervals import BY_CHANCE
 
@@ -150,7 +150,7 @@ class MarkovCheck:
         return Reason(ReasonKind.STATE, {"found": self.finding, "way_out": self.way_out})
 
 
-def markov_check(panel: Panel, time: NDArray[np.int64], columns: Sequence[NDArray[np.floating]] | None) -> MarkovCheck:
+def markov_check(panel: Panel, time: NDArray[np.int64], columns: Sequence[Block] | None) -> MarkovCheck:
     """Test whether the days before predict outcomes and next state, given state and action.
 
     Args:

@@ -22,9 +22,8 @@ from outlay.core.transitions import LEARN, Transitions
 from outlay.estimators.panel import Panel
 
 CHUNK_CELLS = 16_000_000  # codes looked at in one go: 128 MB as whole numbers
-LEARN_ROWS, SAMPLE_ROWS = 400_000, 50_000  # from which means and directions are taken, evenly spread
+LEARN_ROWS, SAMPLE_ROWS = 400_000, 20_000  # from which means and directions are taken, evenly spread
 FOLDS = 5  # of users, whose means come from the others
-PRODUCT_ROWS = 16_384  # rows whose products are made at a time
 SHRINK = 20.0  # rows that the mean of all counts as
 MOST_FEATURES = 32  # directions that a fitted evaluation uses
 WITHIN = 3.0  # standard deviations: products go no further
@@ -94,15 +93,33 @@ def hinges(numbers: NDArray[np.floating], first: NDArray[np.integer]) -> Narrow:
     return np.asarray(np.stack(columns, axis=1) if columns else np.empty((len(numbers), 0)), np.float32)
 
 
-def products(features: Narrow, most: int) -> Narrow:
-    """`[n, ≤ most]` products of pairs of features `[n, d]` of spread 1, those of the first features first."""
-    kept = np.clip(features[:, : int((1 + np.sqrt(1 + 8 * max(0, most))) / 2)], -WITHIN, WITHIN)
-    first, second = np.triu_indices(kept.shape[1], 1)
-    found = np.empty((len(kept), len(first)), np.float32)
-    for i in range(0, len(kept), PRODUCT_ROWS):
-        part = slice(i, i + PRODUCT_ROWS)
-        np.multiply(kept[part, first], kept[part, second], out=found[part])
-    return found
+@dataclass(frozen=True)
+class Products:
+    """Products of pairs of columns, those of the first columns first; made for the rows that are asked for.
+
+    Attributes:
+        features: `[n, d]`.
+    """
+
+    features: Narrow
+
+    @classmethod
+    def of(cls, features: Narrow, most: int) -> Products:
+        """At most so many products, of features `[n, d]` of spread 1."""
+        kept = int((1 + np.sqrt(1 + 8 * max(0, most))) / 2)
+        return cls(np.clip(features[:, :kept], -WITHIN, WITHIN))
+
+    def __getitem__(self, rows: NDArray[np.integer]) -> Narrow:
+        """`[r, d (d − 1) / 2]` of some rows."""
+        features, d = self.features[rows], self.features.shape[1]
+        found, done = np.empty((len(rows), d * (d - 1) // 2), np.float32), 0
+        for i in range(d - 1):
+            place = slice(done, done := done + d - 1 - i)
+            np.multiply(features[:, i : i + 1], features[:, i + 1 :], out=found[:, place])
+        return found
+
+
+Block = Narrow | Products  # columns of rows
 
 
 def _encoder(data: Transitions) -> Callable[[NDArray[np.int64]], Narrow]:

@@ -91,42 +91,46 @@ class Days:
 class _Regressors:
     """g of a day's rows: features, these times the amount, the amount and what is given besides, a constant.
 
-    The whole of it is made for rows that a regression runs over alone: of all others, products are enough.
+    The whole of it is made for rows that a regression runs over alone: of all others, products are enough. Those are
+    in single precision, which changes values and masses by a millionth of what they are sums of.
 
     Attributes:
         features: `[r, p]`.
         given: `[r, 1+q]` from `Sequential._given`; None: features and the constant are all.
     """
 
-    features: Array
+    features: NDArray[np.float32]
     given: Array | None
 
-    def block(self, on: Index) -> Array:
-        """`[len(on), p']` of some rows."""
-        features, constant = self.features[on], np.ones((len(on), 1))
-        if self.given is None:
-            return np.hstack([features, constant])
-        given = self.given[on]
-        return np.hstack([features, features * given[:, :1], given, constant])
+    def weighted(self, on: Index, root: Array) -> Array:
+        """`[len(on), p']` of some rows, each times its `root` `[len(on), 1]`."""
+        p, others = self.features.shape[1], 0 if self.given is None else self.features.shape[1] + self.given.shape[1]
+        found = np.empty((len(on), p + others + 1))
+        np.multiply(self.features[on], root, out=found[:, :p])
+        if self.given is not None:
+            given = self.given[on]
+            np.multiply(found[:, :p], given[:, :1], out=found[:, p : 2 * p])
+            np.multiply(given, root, out=found[:, 2 * p : -1])
+        found[:, -1:] = root
+        return found
 
-    def times(self, theta: Array) -> Array:
-        """`[r, T]` g θ, from `[p', T]`."""
-        p, T = self.features.shape[1], theta.shape[1]
+    def times(self, theta: Array, on: Index | slice = slice(None)) -> Array:
+        """`[len(on), T]` g θ of some rows, from `[p', T]`."""
+        features, (p, T) = self.features[on], (self.features.shape[1], theta.shape[1])
         if self.given is None:
-            found: Array = self.features @ theta[:-1]
-        else:
-            both = self.features @ np.hstack([theta[:p], theta[p : 2 * p]])
-            found = both[:, :T] + self.given[:, :1] * both[:, T:] + self.given @ theta[2 * p : -1]
+            return np.asarray(features @ theta[:-1].astype(np.float32) + theta[-1])
+        both = features @ np.hstack([theta[:p], theta[p : 2 * p]], dtype=np.float32)
+        given = self.given[on]
+        found: Array = both[:, :T] + given[:, :1] * both[:, T:] + given @ theta[2 * p : -1]
         found += theta[-1]
         return found
 
     def sums(self, values: Array) -> Array:
         """`[p', T]` Σ g v, from `[r, T]`."""
-        total = values.sum(axis=0, keepdims=True)
+        total, T = values.sum(axis=0, keepdims=True), values.shape[1]
         if self.given is None:
-            return np.vstack([self.features.T @ values, total])
-        both = self.features.T @ np.hstack([values, self.given[:, :1] * values])
-        T = values.shape[1]
+            return np.vstack([self.features.T @ values.astype(np.float32), total])
+        both = self.features.T @ np.hstack([values, self.given[:, :1] * values], dtype=np.float32)
         return np.vstack([both[:, :T], both[:, T:], self.given.T @ values, total])
 
 
@@ -152,18 +156,19 @@ class _Regression:
     lever: Array
 
     @classmethod
-    def of(cls, first: int, end: int, on: Index, block: Array, weight: Array, goal: Array) -> _Regression:
-        """Regress `goal` `[r, T, end − first]` on `block` `[r, p]` with weights `[r]` above 0."""
+    def of(cls, first: int, end: int, on: Index, every: _Regressors, weight: Array, goal: Array) -> _Regression:
+        """Regress `goal` `[r, T, end − first]` on the rows `on` `[r]` of `every`, with weights `[r]` above 0."""
         root = np.sqrt(weight)[:, None]
-        rows = block * root
+        rows = every.weighted(on, root)
         gram = rows.T @ rows
         gram[np.diag_indices_from(gram)] += 1e-9 * max(1.0, float(gram[-1, -1]))
         inner = np.arange(len(gram) - 1)
         gram[inner, inner] += RIDGE * float(weight @ weight) / float(weight.sum())
         factor = cho_factor(gram)
         theta = cho_solve(factor, rows.T @ (goal.reshape(len(on), -1) * root))
-        lever = (solve_triangular(factor[0], rows.T, trans="T") ** 2).sum(axis=0)
-        residual = goal - (block @ theta).reshape(goal.shape)
+        inverse = solve_triangular(factor[0], np.eye(len(gram)))
+        lever = np.square(rows.astype(np.float32) @ inverse.astype(np.float32)).sum(axis=1, dtype=np.float64)
+        residual = goal - (rows @ theta / root).reshape(goal.shape)
         return cls(first, end, on, factor, theta, residual, np.minimum(lever, MOST_LEVERAGE))
 
     def carried(self, every: _Regressors, before: Array, weight: Array) -> Array:
@@ -173,8 +178,7 @@ class _Regression:
 
     def mass(self, every: _Regressors, before: Array, weight: Array) -> Array:
         """`[r, k]` of what arrives `[n, k]` in all n rows."""
-        moved: Array = every.block(self.on) @ cho_solve(self.factor, every.sums(before)) * weight[self.on, None]
-        return moved
+        return every.times(cho_solve(self.factor, every.sums(before)), self.on) * weight[self.on, None]
 
 
 @dataclass(frozen=True)
@@ -317,7 +321,7 @@ class Sequential:
                 if len(told) == 0:
                     continue
                 on, part = taken[told], goal[told, :, first - day : end - day]
-                fits.append(_Regression.of(first, end, on, every.block(on), ratio[rows[on]], part))
+                fits.append(_Regression.of(first, end, on, every, ratio[rows[on]], part))
                 fitted = every.times(fits[-1].theta).reshape(len(rows), *part.shape[1:])
                 ahead[panel.user[rows], :, first:end] = fitted
                 if apart is not None:
@@ -363,7 +367,7 @@ class Sequential:
 
     def _regressors(self, rows: Index, given: Array | None) -> _Regressors:
         """Return the regressors of some rows; `given` is from `_given`."""
-        return _Regressors(self.features[rows].astype(np.float64), None if given is None else given[rows])
+        return _Regressors(self.features[rows], None if given is None else given[rows])
 
     def _given(self, target: TargetPolicy) -> Array | None:
         """Return `[n, 1+q]` for a policy: its amount, of spread 1, then its probability of each action.

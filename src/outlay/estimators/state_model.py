@@ -13,7 +13,7 @@ from outlay.estimators.balance import BalanceCheck, balance_check
 from outlay.estimators.day_effects import DayEffects, day_effects
 from outlay.estimators.markov import MarkovCheck, markov_check
 from outlay.estimators.panel import Panel
-from outlay.estimators.row_features import WITHIN, hinges, products
+from outlay.estimators.row_features import WITHIN, Block, Products, hinges
 from outlay.estimators.state_residuals import ROWS, off_state
 
 
@@ -24,12 +24,12 @@ class StateModel:
     Attributes:
         panel: the rows.
         window: days that means are over; None: discounted.
-        columns: `[n, d]` in blocks; None where states are counted.
+        columns: in blocks of `[n, d]`; None where states are counted.
     """
 
     panel: Panel
     window: int | None
-    columns: Sequence[NDArray[np.float32]] | None
+    columns: Sequence[Block] | None
 
     @classmethod
     def of(
@@ -44,7 +44,7 @@ class StateModel:
             numbers: `[n, F']` the numeric fields.
         """
         square, bent = np.clip(plain, -WITHIN, WITHIN) ** 2, hinges(numbers, panel.first[panel.user])
-        return cls(panel, window, [plain, square, bent, products(plain, len(panel) // ROWS - 3 * plain.shape[1])])
+        return cls(panel, window, [plain, square, bent, Products.of(plain, len(panel) // ROWS - 3 * plain.shape[1])])
 
     @cached_property
     def markov_check(self) -> MarkovCheck:

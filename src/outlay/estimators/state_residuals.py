@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from scipy.linalg import solve
 
 from outlay.estimators.panel import Index, Panel
+from outlay.estimators.row_features import Block
 
 Array = NDArray[np.float64]
 CHUNK_ROWS = 16_384  # made to double precision at a time
@@ -28,7 +29,7 @@ FOLDS = 9  # of users, whose residuals are off what the users of other folds say
 ROWS = 20  # for each column that stands for what the state says, beyond those that a fit needs
 
 
-def off_state(panel: Panel, rows: Index, columns: Sequence[NDArray[np.floating]] | None, values: Array) -> Array:
+def off_state(panel: Panel, rows: Index, columns: Sequence[Block] | None, values: Array) -> Array:
     """Residuals of values on state and action, by a fit on the same rows.
 
     Args:
@@ -49,7 +50,7 @@ def off_state(panel: Panel, rows: Index, columns: Sequence[NDArray[np.floating]]
 def off_state_unseen(
     panel: Panel,
     rows: Index,
-    columns: Sequence[NDArray[np.floating]] | None,
+    columns: Sequence[Block] | None,
     groups: Sequence[Array],
     time: NDArray[np.int64],
     *,
@@ -76,20 +77,20 @@ def off_state_unseen(
     if columns is None:
         cell = _cells(panel, rows, acted=acted)
         return [_off_cells(cell, days, values, fold, share) for values, share in zip(groups, shares, strict=True)]
-    needed = panel.data.num_actions + columns[0].shape[1] + days.shape[1]
+    needed = panel.data.num_actions + columns[0][rows[:0]].shape[1] + days.shape[1]
     most = max(needed, len(rows) * len(shares[-1]) // (FOLDS * ROWS))
     design = replace(_Design.of(panel, rows, columns, days, acted=acted), most=most)
-    gram, moments = _sums(design, np.hstack(groups), fold, FOLDS)
-    found, begin = [], 0
-    for values, share in zip(groups, shares, strict=True):
-        own = slice(begin, begin := begin + values.shape[1])
-        left = np.array(values, np.float64)
-        for k in range(FOLDS):
-            others, seen = (k + share) % FOLDS, np.flatnonzero(fold == k)
-            coefficients = _solved(gram[others].sum(axis=0), moments[others].sum(axis=0)[:, own])
-            left[seen] = _less(design, seen, left[seen], coefficients)
-        found.append(left)
-    return found
+    left = np.hstack(groups, dtype=np.float64)
+    gram, moments = _sums(design, left, fold, FOLDS)
+    ends = np.cumsum([values.shape[1] for values in groups])
+    for k in range(FOLDS):
+        coefficients = []
+        for share, own in zip(shares, np.split(np.arange(ends[-1]), ends[:-1]), strict=True):
+            others = (k + share) % FOLDS
+            coefficients.append(_solved(gram[others].sum(axis=0), moments[others].sum(axis=0)[:, own]))
+        seen = np.flatnonzero(fold == k)
+        left[seen] = _less(design, seen, left[seen], np.hstack(coefficients))
+    return np.split(left, ends[:-1], axis=1)
 
 
 def _cells(panel: Panel, rows: Index, *, acted: bool) -> Index:
@@ -136,7 +137,7 @@ class _Design:
         most: columns that are kept; None: all.
     """
 
-    blocks: Sequence[NDArray[np.floating]]
+    blocks: Sequence[Block]
     rows: Index
     days: NDArray[np.float32]
     action: Index | None
@@ -149,7 +150,7 @@ class _Design:
         cls,
         panel: Panel,
         rows: Index,
-        columns: Sequence[NDArray[np.floating]],
+        columns: Sequence[Block],
         days: NDArray[np.float32],
         *,
         acted: bool,
@@ -162,7 +163,7 @@ class _Design:
 
     def __call__(self, part: Index) -> Array:
         """`[p, d]` of some of the rows."""
-        first, *others = (np.asarray(block[self.rows[part]], np.float32) for block in self.blocks)
+        first, *others = (block[self.rows[part]] for block in self.blocks)
         if self.action is None:
             columns = [np.ones((len(part), 1), np.float32), first, self.days[part], *others]
         else:
@@ -170,7 +171,7 @@ class _Design:
             actions = np.eye(len(self.scaled), dtype=np.float32)[action]  # with an intercept in them
             by_amount = [first * self.scaled[action, None], first * self.given[action, None]]
             columns = [actions, first, self.days[part], *by_amount, *others]
-        return np.hstack(columns)[:, : self.most].astype(np.float64)
+        return np.hstack(columns, dtype=np.float64)[:, : self.most]
 
 
 def _sums(design: _Design, values: Array, fold: Index, folds: int) -> tuple[Array, Array]:

@@ -335,7 +335,8 @@ def figures_of_budgets(
     own = measured_on(data, bundle, stored.fold_weights(share / len(used)))
     at = own if served is None or not _alike(stored, used) else served
     old = at.old()
-    folds = _measured(own, at, units, counted(report, len(used), "other budgets on certify users"))
+    one_policy = all(stored.networks[i].num_policies == 1 for i in set(stored.network[used].tolist()))
+    folds = _measured(own, at, one_policy, units, counted(report, len(used), "other budgets on certify users"))
     places = [used[stored.fold[used] == k] for k in range(len(folds))]
     mixtures = [_Mixture(folds, [weights[of] for of in places]) for weights in grid]
     return [_figures(mixtures, at, old, campaign, i) for i, campaign in enumerate(units)]
@@ -444,19 +445,22 @@ class _Mixture:
         ]
 
 
-def _measured(own: Measure, at: Measure, units: Sequence[Campaign], done: Counter) -> list[list[_Policy]]:
+def _measured(
+    own: Measure, at: Measure, one_policy: bool, units: Sequence[Campaign], done: Counter
+) -> list[list[_Policy]]:
     """Every policy on the users of its fold, by fold in the order of the bundle's members.
 
     Args:
         own: its members are the policies.
         at: on its features they are measured; `own`, or what measured the mixture that is served.
+        one_policy: whether each network has one Q, whatever the policy.
         units: the campaigns.
         done: called with how many more were measured.
     """
 
     def of(pair: tuple[Measure, Measure]) -> list[_Policy]:
         part, its = pair
-        whole = mixture_of(its if its is part else replace(its, actions_only=True), "the frontier")
+        whole = mixture_of(its if its is part else part.acting(its.served, same=one_policy), "the frontier")
         if its is not part:
             whole = replace(whole, features=(0,) * len(whole.parts))
         found = []

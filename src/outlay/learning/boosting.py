@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from outlay.core.bodies import LEAF, Node
+from outlay.core.bodies import LEAF, Node, Trees, joined
 from outlay.core.machine import optional, processors
 from outlay.core.schema import UNKNOWN
 from outlay.core.transitions import Transitions
@@ -130,40 +130,30 @@ class Boosted:
     """Coefficients of H targets by d functions.
 
     Attributes:
-        booster: the LightGBM booster, without its data, with a tree for each (target, function) in every round.
+        trees: those that are kept, each with the index h·d + j of its output.
+        plain: the same as arrays, which answer several times faster than LightGBM does.
         start: `[H, d]` c.
         rounds: `[H]` number of rounds kept.
         explained: `[H]` share of the held-out target's mean square that is explained.
     """
 
-    booster: Any
+    trees: list[tuple[int, Node]]
+    plain: Trees
     start: Vector
     rounds: NDArray[np.int64]
     explained: Vector
 
-    def __call__(self, x: NDArray[np.float32]) -> Vector:
-        """Return `[N, H, d]` c + f for `x [N, n+F]` of a table."""
-        out, done = np.tile(self.start, (len(x), 1, 1)), 0
-        for rounds in np.unique(self.rounds[self.rounds > 0]).tolist():
-            predicted = _predictions(self.booster, x, done, rounds - done)
-            kept = self.rounds >= rounds
-            out[:, kept] += predicted.reshape(len(x), *self.start.shape)[:, kept]
-            done = rounds
-        return out
+    def __call__(self, numbers: NDArray[np.float32], codes: NDArray[np.integer]) -> Vector:
+        """Return `[N, H, d]` c + f for `numbers [N, n]` and `codes [N, F]`."""
+        found: Vector = self.start + self.plain.sums(codes, numbers).reshape(len(codes), *self.start.shape)
+        return found
 
     def predict(self, table: BinnedTable, rows: NDArray[np.int64]) -> Vector:
         """Return `[N, H, d]` c + f for rows of a table."""
         out = np.empty((len(rows), *self.start.shape))
         for part in slices(len(rows)):
-            out[part] = self(table.x(rows[part]))
+            out[part] = self(table.numbers[rows[part]], table.codes[rows[part]])
         return out
-
-    def trees(self, num_numbers: int, sizes: tuple[int, ...]) -> list[tuple[int, Node]]:
-        """Return the trees that are kept, each with the index h·d + j of its output."""
-        count, d = self.start.size, self.start.shape[1]
-        dumped = self.booster.dump_model(num_iteration=int(self.rounds.max(initial=0)) or 1)["tree_info"]
-        kept = [(i % count, tree) for i, tree in enumerate(dumped) if i // count < self.rounds[i % count // d]]
-        return [(output, _node(tree["tree_structure"], num_numbers, sizes)) for output, tree in kept]
 
 
 def boost(
@@ -230,9 +220,17 @@ def boost(
         done += CHECK
         loss = np.square(left).mean(axis=0)
         rounds, best = np.where(loss < best, done, rounds), np.minimum(loss, best)
-    # A booster read from text has the same trees, but keeps neither the data nor its scores in memory.
-    booster = lightgbm.Booster(model_str=booster.model_to_string())
-    return Boosted(booster, start, rounds, 1 - best / np.maximum(held_out.mean_square(), 1e-30))
+    trees = _kept(booster, rounds, d, table)
+    plain = joined(trees, table.sizes, table.num_numbers, heads * d)
+    return Boosted(trees, plain, start, rounds, 1 - best / np.maximum(held_out.mean_square(), 1e-30))
+
+
+def _kept(booster: Any, rounds: NDArray[np.int64], functions: int, table: BinnedTable) -> list[tuple[int, Node]]:
+    """The trees of the first `rounds` `[H]` of each target, with the index h·d + j of the output of each."""
+    count = len(rounds) * functions
+    dumped = booster.dump_model(num_iteration=int(rounds.max(initial=0)) or 1)["tree_info"]
+    kept = [(i % count, tree) for i, tree in enumerate(dumped) if i // count < rounds[i % count // functions]]
+    return [(output, _node(tree["tree_structure"], table.num_numbers, table.sizes)) for output, tree in kept]
 
 
 def _predictions(booster: Any, x: NDArray[np.float32], first: int, rounds: int) -> Vector:

@@ -53,21 +53,30 @@ def fitted_values(
         further: `[k]` other rows whose next rows are valued.
         seed: of the draw, where there are more rows than are needed.
     """
-    needed = np.unique(following(data, np.concatenate([learn_rows, further])))
+    needed = _marked(data, following(data, learn_rows), following(data, further))
     values = np.zeros((PAIR, len(data), len(spread)), np.float32)
     for half, rows in enumerate(halves_of(data, learn_rows)):
         if len(rows) > MOST_ROWS:
             rows = np.sort(np.random.default_rng(seed).choice(rows, MOST_ROWS, replace=False))
-        network: OrthogonalNetwork = jax.tree.map(lambda part, half=half: part[half], pair)
-        states = np.union1d(rows, following(data, rows))
+        network: OrthogonalNetwork = jax.tree.map(lambda part, half=half: jnp.asarray(np.asarray(part)[half]), pair)
+        told = _marked(data, rows, following(data, rows))
+        states, place = np.flatnonzero(told), np.cumsum(told, dtype=np.int32) - 1
         features = np.empty((len(states), pair.shape.layers[-1]), np.float32)
         for part, of in _features(data, network, states):
-            features[np.searchsorted(states, part)] = of
-        weight, bias = _solution(data, rows, states, features, spread)
+            features[place[part]] = of
+        weight, bias = _solution(data, rows, place, features, spread)
         values[half, states] = features @ weight + bias
-        for part, of in _features(data, network, np.setdiff1d(needed, states)):
+        for part, of in _features(data, network, np.flatnonzero(needed & ~told)):
             values[half, part] = of @ weight + bias
     return jnp.asarray(values)
+
+
+def _marked(data: Transitions, *rows: Rows) -> NDArray[np.bool_]:
+    """`[N]` whether a row is among some."""
+    found = np.zeros(len(data), np.bool_)
+    for part in rows:
+        found[part] = True
+    return found
 
 
 def following(data: Transitions, rows: Rows) -> Rows:
@@ -97,14 +106,14 @@ def _features(data: Transitions, network: OrthogonalNetwork, rows: Rows) -> Iter
 
 
 def _solution(
-    data: Transitions, rows: Rows, states: Rows, features: NDArray[np.float32], spread: Vector
+    data: Transitions, rows: Rows, place: NDArray[np.int32], features: NDArray[np.float32], spread: Vector
 ) -> tuple[Vector, Vector]:
     """Weights `[width, H]` and constants `[H]` of V, from the features of the states of all rows and of what follows.
 
     Args:
         data: the transitions.
         rows: `[n]` rows of one half.
-        states: `[S]` ascending, rows whose features are given.
+        place: `[N]` where the features of a row are.
         features: `[S, width]`.
         spread: `[H]` units of V.
     """
@@ -114,7 +123,7 @@ def _solution(
         after = following(data, part)
         last, linked = np.asarray(data.terminal[part]), np.asarray(data.next_row[part]) >= 0
         discount = np.where(linked & ~last, gamma ** data.gap[part].astype(np.float64), 0.0)
-        here, ahead = (_with_constant(features[np.searchsorted(states, at)]) for at in (part, after))
+        here, ahead = (_with_constant(features[place[at]]) for at in (part, after))
         here *= (linked | last)[:, None]
         matrix += here.T @ (here - discount[:, None] * ahead)
         right += (1 - gamma) * here.T @ (outcomes(data, part) / spread)

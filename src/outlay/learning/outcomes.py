@@ -145,7 +145,7 @@ def _by_trees(data: Transitions, rows: Ints, amount: Vector, fit: Ints, judge: I
     model: Boosted = boost(table, own, held, AMOUNT)
     mean = np.empty(len(rows))
     for part in slices(len(rows)):
-        mean[part] = unit * model(np.hstack(_seen(data, rows[part]), dtype=np.float32))[:, 0, 0]
+        mean[part] = unit * model(*_seen(data, rows[part]))[:, 0, 0]
     return mean
 
 

@@ -222,7 +222,7 @@ def _effects(
             train, test = (BoostingRows(rows, aim[rows] - changed[rows], by[rows]) for rows in (learn, held))
             effects.append(boost(columns.table, train, test, settings))
             for part in slices(len(columns.table)):
-                slope = effects[-1](columns.table.x(part))
+                slope = effects[-1](columns.table.numbers[part], columns.table.codes[part])
                 changed[part] += np.einsum("nhj,nj->nh", slope, by[part])
                 logged[part] += np.einsum("nhj,nj->nh", slope, given[columns.action[part]])
     cross, square = (plain[held] * changed[held]).sum(axis=0), np.square(changed[held]).sum(axis=0)
@@ -351,9 +351,7 @@ def _target(
             part[i, :, :, head] = mine * (1 if ensemble is level else effects.size[i])
         constant += np.einsum("hj,hjak->ak", ensemble.start, part)
         done = sum(len(each) for each in parts)
-        trees += [
-            (done + output, root) for output, root in ensemble.trees(columns.table.num_numbers, columns.table.sizes)
-        ]
+        trees += [(done + output, root) for output, root in ensemble.trees]
         parts.append(part.reshape(-1, actions, heads))
         first += len(mine)
     return trees, np.concatenate([*parts, constant])
