@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ import pytest
 
 import outlay
 from conftest import Habit
+from outlay.bundles.decide import Bundle
 from outlay.core.errors import BundleError, FolderError, OutlayError
 from outlay.core.reasons import Reason
 from outlay.core.transitions import CERTIFY, Transitions
@@ -157,7 +159,11 @@ def test_totals_are_the_estimates_times_the_users_and_hold_the_truth(evaluated: 
 
 def true_days(bundle: Path, habit: Habit) -> Any:
     """`[7, 2]` true totals per user of a bundle's mixture over its first days."""
-    served = outlay.load_bundle(bundle)
+    return true_days_of(outlay.load_bundle(bundle), habit)
+
+
+def true_days_of(served: Bundle, habit: Habit) -> Any:
+    """The same of a bundle that is read."""
     decisions = served.decide(pq.read_table(habit.folder / "states.parquet"), members=True)
     action = decisions["action_index"].to_numpy().reshape(habit.truth.num_states, -1)
     return sum(w * totals(habit.truth, action[:, i], 7) for i, w in enumerate(served.weights))
@@ -170,17 +176,26 @@ def test_other_budgets_hold_the_truth_of_the_mixtures_that_are_served_for_them(
     shutil.copytree(counted, tmp_path / "run")
     found = outlay.evaluate(tmp_path / "run").totals
     assert found is not None
-    assert 1 <= len(found.budgets) <= 3
+    *others, full = found.budgets
+    assert 1 <= len(others) <= 3
+    assert [each.capped for each in found.budgets] == [False] * len(others) + [True]
     assert found.reward.now is not None
     for each in found.budgets:
         assert each.more == pytest.approx(each.reward.value - found.reward.now.value)
-        outlay.frontier(tmp_path / "run", [each.limit], export=tmp_path / f"{each.limit}")
-        week = 6000 * true_days(tmp_path / f"{each.limit}", habit)[-1]
+        if each.capped:
+            served = outlay.load_bundle(tmp_path / "run" / "bundle")
+            served = replace(served, members=served.capped)
+        else:
+            outlay.frontier(tmp_path / "run", [each.limit], export=tmp_path / f"{each.limit}")
+            served = outlay.load_bundle(tmp_path / f"{each.limit}")
+        week = 6000 * true_days_of(served, habit)[-1]
         for total, true in zip((each.reward, each.money), week, strict=True):
             assert total.high is not None
             assert abs(total.value - true) < 2 * (total.high - total.value)
-    spends = [each.money.value for each in found.budgets]
+    spends = [each.money.value for each in others]
     assert spends == sorted(spends)
+    assert found.money.new.value < full.money.value
+    assert found.reward.new.value < full.reward.value
 
 
 def test_the_old_policy_is_evaluated_beside_it_and_given_back(evaluated: Path, habit: Habit) -> None:

@@ -290,6 +290,13 @@ def test_who_gets_more_and_other_budgets_in_totals() -> None:
         ["2 (yours)", "3,040,000", "1,027,600", "+27,500"],
         ["2.75 (about today's money)", "3,590,000", "1,043,000", "+42,900"],
     ]
+    assert not found.capped
+    spent = replace(totals().budgets[0], limit=2.0, capped=True)
+    found = page(budgets=(*totals().budgets, spent))
+    assert found.budgets is not None
+    rows = [row.cells[0].text for row in found.budgets.rows]
+    assert rows == ["1.65", "2 (yours)", "2 (yours, behind a cap)", "2.75 (about today's money)"]
+    assert "Behind a cap a server cannot overspend" in found.capped
 
 
 def numbers_of(totals: DecisionTotals) -> Iterator[float]:

@@ -69,7 +69,7 @@ class Trees:
         return 2 * (len(self.column) - leaves) + leaves
 
     def sums(
-        self, codes: NDArray[np.int32], numbers: NDArray[np.float32], *, absolute: bool = False
+        self, codes: NDArray[np.integer[Any]], numbers: NDArray[np.float32], *, absolute: bool = False
     ) -> NDArray[np.float64]:
         """The outputs `[N, T]` for rows of `codes [N, F]` and `numbers [N, n]`, in double precision.
 
@@ -173,7 +173,7 @@ class _LeafBits:
             begin += sets.shape[1]
         return cls(tuple(numbers), tuple(codes), value.ravel(), adds)
 
-    def leaves(self, codes: NDArray[np.int32], numbers: NDArray[np.float32]) -> NDArray[np.float64]:
+    def leaves(self, codes: NDArray[np.integer[Any]], numbers: NDArray[np.float32]) -> NDArray[np.float64]:
         """Return `[N, W]` the value of each row's leaf, or 0 in a word that does not have it."""
         left = np.full((len(codes), len(self.adds)), -1, np.int16).view(np.uint16)
         for column, thresholds, words in self.numbers:

@@ -15,7 +15,7 @@ Source: ours; estimates and bounds as in `estimators/` and `certify.py`.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -237,7 +237,7 @@ def other_budgets(
     totals: DecisionTotals,
     report: Progress,
 ) -> tuple[BudgetTotals, ...]:
-    """Return what other limits of the money budget bring, as far as the curve reaches.
+    """Return what other limits of the money budget bring, as far as the curve reaches, and the same one behind a cap.
 
     Args:
         stored: the frontier of the run, with a curve.
@@ -248,13 +248,18 @@ def other_budgets(
         report: called with the fraction done and what is being done.
     """
     limits, over = _limits(stored, campaign, totals), over_days(campaign, totals.days)
+    shares, capped = [stored.between(limit) for limit in limits], stored.spending(campaign)
+    if capped is not None:
+        limits, shares = [*limits, campaign.budgets[campaign.money].limit], [*shares, capped]
     if not limits:
         return ()
-    grid = np.array([stored.between(limit) @ stored.weights for limit in limits])
+    grid = np.array(shares) @ stored.weights
     (figures,) = figures_of_budgets(stored, grid, measure.data, [over], report, measure)
     band = Band.of(figures, about, over, totals.sure)
     each = ((band.estimates(one, over), band.certificate(one, over)) for one in np.eye(len(limits)))
     found = [budget_totals(limit, of, campaign, totals.users) for limit, of in zip(limits, each, strict=True)]
+    if capped is not None and found[-1] is not None:
+        found[-1] = replace(found[-1], capped=True)
     return tuple(each for each in found if each is not None)
 
 

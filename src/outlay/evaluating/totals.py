@@ -79,7 +79,7 @@ class SegmentTotals:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BudgetTotals:
-    """What another limit of the money budget would bring.
+    """What another limit of the money budget would bring, or the same one if a cap holds it.
 
     Attributes:
         limit: in the unit of the budget.
@@ -88,6 +88,7 @@ class BudgetTotals:
         more: reward less that of the old policy; None where it is not known.
         at_least: one-sided lower bound of `more`; None where there is none.
         at_most: one-sided upper bound of it; None likewise.
+        capped: whether it is for the mixture that keeps no margin, as `outlay serve` takes it behind a cap.
     """
 
     limit: float
@@ -96,6 +97,7 @@ class BudgetTotals:
     more: float | None
     at_least: float | None = None
     at_most: float | None = None
+    capped: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -143,7 +143,7 @@ class Boosted:
     rounds: NDArray[np.int64]
     explained: Vector
 
-    def __call__(self, numbers: NDArray[np.float32], codes: NDArray[np.integer]) -> Vector:
+    def __call__(self, numbers: NDArray[np.float32], codes: NDArray[np.integer[Any]]) -> Vector:
         """Return `[N, H, d]` c + f for `numbers [N, n]` and `codes [N, F]`."""
         found: Vector = self.start + self.plain.sums(codes, numbers).reshape(len(codes), *self.start.shape)
         return found

@@ -242,34 +242,45 @@ class PageOne:
 
     @property
     def budgets(self) -> Table | None:
-        """What other limits bring, beside the campaign's; None without a curve."""
+        """What other limits bring, beside the campaign's, and that one spent in full; None without a curve."""
         found = self.totals
         if found is None or not found.budgets:
             return None
         limit = self.campaign.budgets[self.campaign.money].limit
-        lines = [(each.limit, each.money.value, each.reward.value, each.more) for each in found.budgets]
+        lines = [(each.limit, each.capped, each.money.value, each.reward.value, each.more) for each in found.budgets]
         own = None if found.reward.more is None else found.reward.more.value
-        lines.append((limit, found.money.new.value, found.reward.new.value, own))
+        lines.append((limit, False, found.money.new.value, found.reward.new.value, own))
         lines.sort()
         money, now = head(self._names.budget(self._names.money), self._names.money_unit), found.money.now
 
-        def mark(of: float, spent: float) -> str:
+        def mark(of: float, capped: bool, spent: float) -> str:
             same = now is not None and abs(spent - now.value) < NEAR * now.value
-            return " (yours)" if of == limit else " (about today's money)" if same else ""
+            yours = " (yours, behind a cap)" if capped else " (yours)"
+            return yours if of == limit else " (about today's money)" if same else ""
 
         rows = [
             row(
-                f"{plain(each)}{mark(each, spent)}",
+                f"{plain(each)}{mark(each, capped, spent)}",
                 Rounding.of_change(found.money).number(spent),
                 Rounding.of_change(found.reward).number(reward),
                 NONE if more is None else Rounding.of_change(found.reward).signed(more),
-                look="chosen" if each == limit else "",
+                look="chosen" if each == limit and not capped else "",
             )
-            for each, spent, reward, more in lines
+            for each, capped, spent, reward, more in lines
         ]
         heads = (money, head(self._names.reward, self._names.reward_unit), "more than now")
         per = self._names.per(self._names.money, daily=self._daily)
         return Table("", (*words(f"limit {per}"), *numbers(*heads)), tuple(rows))
+
+    @property
+    def capped(self) -> str:
+        """What it means that a limit is held by a cap; empty where no row of `budgets` says so."""
+        if self.totals is None or not any(each.capped for each in self.totals.budgets):
+            return ""
+        return (
+            "All other figures are for a policy that leaves part of the limit unspent, as proof that it costs no more "
+            "than you allow. Behind a cap a server cannot overspend, so it serves a policy that spends the whole limit."
+        )
 
     # What could make it wrong.
 
