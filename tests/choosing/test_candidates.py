@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from outlay.choosing.candidates import shrunk
+from outlay.choosing.candidates import concave, shrunk
 from outlay.ops.intervals import std_error
 from outlay.ops.mixture_lp import solve_mixture
 
@@ -102,3 +102,38 @@ def test_small_families_and_policies_without_noise_have_finite_values(policies: 
     for value in shrunk(*steady, steady[0] + 0.1, steady[1]):
         assert np.isfinite(value).all()
     assert shrunk(*steady, steady[0] + 0.1, steady[1])[0] == pytest.approx(0.1)
+
+
+def falls_short(true: Floats, noise: float) -> tuple[float, float]:
+    """What mixtures fall short of the best by measured objectives, and by what `concave` makes of them; means of 40."""
+    rng, by_luck, by_shape = np.random.default_rng(0), list[float](), list[float]()
+    for _ in range(40):
+        value, influence = measured(rng, true, noise)
+        shaped = concave(list(zip(value.tolist(), influence.T, strict=True)), COST)
+        by_luck.append(lost(value, true))
+        by_shape.append(lost(np.array([each for each, _ in shaped]), true))
+    return float(np.mean(by_luck)), float(np.mean(by_shape))
+
+
+def test_best_responses_are_mixed_with_their_neighbours_where_luck_alone_would_mix_distant_ones() -> None:
+    by_luck, by_shape = falls_short(ALONE, 0.8)
+    assert by_shape < 0.5 * by_luck
+    by_luck, by_shape = falls_short(ALONE - 0.15 * COST, 0.8)  # the dearest bring less than some cheaper ones
+    assert by_shape < 1.3 * by_luck
+
+
+def test_a_curve_that_bends_the_other_way_by_more_than_noise_is_left_so() -> None:
+    """Habits that only a dear policy builds: half of the users on it are worth more than all on one between."""
+    steep = 0.4 + 0.3 * COST**3
+    assert lost(-((COST - 0.5) ** 2), steep) > 0.1
+    by_luck, by_shape = falls_short(steep, 0.4)
+    assert by_shape <= 1.05 * by_luck < 0.01
+
+
+def test_influences_are_those_of_the_values() -> None:
+    rng = np.random.default_rng(3)
+    value, influence = measured(rng, ALONE, 0.4)
+    shaped = concave(list(zip(value.tolist(), influence.T, strict=True)), COST)
+    told = np.column_stack([own for _, own in shaped])
+    assert std_error(told).mean() < std_error(influence).mean()
+    assert np.abs(told.mean(axis=0)).max() < 1e-12

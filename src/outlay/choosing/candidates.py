@@ -51,11 +51,13 @@ from outlay.estimators.units import (
     needed_days,
 )
 from outlay.estimators.windowed import counted
+from outlay.ops.concave import concave_fit
 from outlay.ops.intervals import BY_CHANCE, std_error
 
 ROUNDING = 1e-2  # of a standard error: smaller differences are none
 TINY = 1e-12
 LEAST_NOISE = 1e-6  # of the largest: policies that give nothing have none
+BEND = 1e-3  # of the range of a family's objectives
 ROUNDS = 10  # in which the spread about a line settles
 TRAINED_WITH = ("jax", "equinox", "optax")
 
@@ -251,6 +253,8 @@ def _less_luck(family: Sequence[MeasuredPolicy], campaign: Campaign) -> list[Mea
     if steady is None:
         return result
     objectives = _shrunk(steady, [chosen_by(each.raw, campaign) for each in family])
+    if best_responses(family) and len(family) > 1:
+        objectives = concave(objectives, np.array([each.coordinates[1] for each in result]))
     return [
         replace(each, objective=value, objective_influence=own)
         for each, (value, own) in zip(result, objectives, strict=True)
@@ -271,6 +275,35 @@ def _shrunk(steady: tuple[Vector, Vector], free: Sequence[tuple[float, Vector]])
     assert found is not None
     values, influence = shrunk(*steady, *found)
     return list(zip(values.tolist(), influence.T, strict=True))
+
+
+def best_responses(family: Sequence[MeasuredPolicy]) -> bool:
+    """Whether policies answer the prices of one limit, all by one network."""
+    first = family[0].policy
+    return len(first.multiplier) == 1 and all(
+        each.policy.number is not None and each.policy.network is first.network for each in family
+    )
+
+
+def concave(objectives: Sequence[tuple[float, Vector]], cost: Vector) -> list[tuple[float, Vector]]:
+    """Objectives and influences as a concave function of cost `[L]`, and what is off it by more than noise.
+
+    Each further unit of money brings best responses less. As measured it does not: luck bends their curve back and
+    forth, and the best mixture of points on it would be of distant ones, which bring less than one policy between them.
+    Where the fit is straight, `BEND` of its range makes the nearest ones the best.
+    """
+    found = _together(list(objectives))
+    assert found is not None
+    values, influence = found
+    noise = std_error(influence - influence[:, [int(cost.argmin())]]) ** 2
+    onto = concave_fit(cost, values, 1 / (noise + max(LEAST_NOISE * float(noise.max()), TINY)))
+    off = np.eye(len(onto)) - onto
+    own = max(
+        0.0, 1 - float((std_error(influence @ off.T) ** 2).sum()) / max(float(np.square(off @ values).sum()), TINY)
+    )
+    onto = onto + own * off
+    fitted, away = onto @ values, (cost - cost.mean()) / max(float(np.ptp(cost)), TINY)
+    return list(zip((fitted - BEND * np.ptp(fitted) * away**2).tolist(), (influence @ onto.T).T, strict=True))
 
 
 def _steady(measured: MeasuredPolicy, campaign: Campaign) -> tuple[float, Vector] | None:
