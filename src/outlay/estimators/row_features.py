@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -119,7 +120,7 @@ class Products:
         return found
 
 
-Block = Narrow | Products  # columns of rows
+Block = NDArray[np.floating[Any]] | Products  # columns of rows
 
 
 def _encoder(data: Transitions) -> Callable[[NDArray[np.int64]], Narrow]:
