@@ -252,12 +252,14 @@ def _less_luck(family: Sequence[MeasuredPolicy], campaign: Campaign) -> list[Mea
     steady = _together([_steady(each, campaign) for each in family])
     if steady is None:
         return result
-    objectives = _shrunk(steady, [chosen_by(each.raw, campaign) for each in family])
-    if best_responses(family) and len(family) > 1:
-        objectives = concave(objectives, np.array([each.coordinates[1] for each in result]))
+    free = _together([chosen_by(each.raw, campaign) for each in family])
+    assert free is not None
+    values, influence = shrunk(*steady, *free)
+    if _best_responses(family):
+        values, influence = concave(values, influence, np.array([each.coordinates[1] for each in result]))
     return [
-        replace(each, objective=value, objective_influence=own)
-        for each, (value, own) in zip(result, objectives, strict=True)
+        replace(each, objective=float(value), objective_influence=own)
+        for each, value, own in zip(result, values, influence.T, strict=True)
     ]
 
 
@@ -277,7 +279,7 @@ def _shrunk(steady: tuple[Vector, Vector], free: Sequence[tuple[float, Vector]])
     return list(zip(values.tolist(), influence.T, strict=True))
 
 
-def best_responses(family: Sequence[MeasuredPolicy]) -> bool:
+def _best_responses(family: Sequence[MeasuredPolicy]) -> bool:
     """Whether policies answer the prices of one limit, all by one network."""
     first = family[0].policy
     return len(first.multiplier) == 1 and all(
@@ -285,25 +287,29 @@ def best_responses(family: Sequence[MeasuredPolicy]) -> bool:
     )
 
 
-def concave(objectives: Sequence[tuple[float, Vector]], cost: Vector) -> list[tuple[float, Vector]]:
-    """Objectives and influences as a concave function of cost `[L]`, and what is off it by more than noise.
+def concave(values: Vector, influence: Vector, cost: Vector) -> tuple[Vector, Vector]:
+    """Return a concave function of cost through `values`, and of what is off it as much as is no noise; influences.
 
     Each further unit of money brings best responses less. As measured it does not: luck bends their curve back and
     forth, and the best mixture of points on it would be of distant ones, which bring less than one policy between them.
     Where the fit is straight, `BEND` of its range makes the nearest ones the best.
+
+    Args:
+        values: `[L]`.
+        influence: `[G, L]`.
+        cost: `[L]`.
     """
-    found = _together(list(objectives))
-    assert found is not None
-    values, influence = found
     noise = std_error(influence - influence[:, [int(cost.argmin())]]) ** 2
     onto = concave_fit(cost, values, 1 / (noise + max(LEAST_NOISE * float(noise.max()), TINY)))
-    off = np.eye(len(onto)) - onto
-    own = max(
-        0.0, 1 - float((std_error(influence @ off.T) ** 2).sum()) / max(float(np.square(off @ values).sum()), TINY)
-    )
-    onto = onto + own * off
-    fitted, away = onto @ values, (cost - cost.mean()) / max(float(np.ptp(cost)), TINY)
-    return list(zip((fitted - BEND * np.ptp(fitted) * away**2).tolist(), (influence @ onto.T).T, strict=True))
+    fitted, of_fitted = _beyond_noise(values, influence, values - onto @ values, influence - influence @ onto.T)
+    away = (cost - cost.mean()) / max(float(np.ptp(cost)), TINY)
+    return fitted - BEND * np.ptp(fitted) * away**2, of_fitted
+
+
+def _beyond_noise(values: Vector, influence: Vector, off: Vector, of_off: Vector) -> tuple[Vector, Vector]:
+    """Values `[L]` less the share of `off` `[L]`, what they are off a curve, that is noise (James and Stein)."""
+    noise = 1 - max(0.0, 1 - float((std_error(of_off) ** 2).sum()) / max(float(off @ off), TINY))
+    return values - noise * off, influence - noise * of_off
 
 
 def _steady(measured: MeasuredPolicy, campaign: Campaign) -> tuple[float, Vector] | None:
@@ -356,8 +362,7 @@ def shrunk(steady: Vector, steady_influence: Vector, free: Vector, free_influenc
         luck = std_error(of_off) ** 2
         freedom = float(weight @ (1 - np.diag(onto)))
         spread = max(0.0, float(weight @ (off**2 - luck)) / max(freedom, TINY))
-    own = max(0.0, 1 - float(luck.sum()) / max(float(off @ off), TINY))
-    return free - (1 - own) * off, free_influence - (1 - own) * of_off
+    return _beyond_noise(free, free_influence, off, of_off)
 
 
 def measure_further(

@@ -96,7 +96,7 @@ def hinges(numbers: NDArray[np.floating], first: NDArray[np.integer]) -> Narrow:
 
 @dataclass(frozen=True)
 class Products:
-    """Products of pairs of columns, those of the first columns first; made for the rows that are asked for.
+    """Pairwise products of columns, computed on demand for the rows requested; those of leading columns come first.
 
     Attributes:
         features: `[n, d]`.

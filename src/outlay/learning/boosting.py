@@ -133,14 +133,12 @@ class Boosted:
         trees: those that are kept, each with the index h·d + j of its output.
         plain: the same as arrays, which answer several times faster than LightGBM does.
         start: `[H, d]` c.
-        rounds: `[H]` number of rounds kept.
         explained: `[H]` share of the held-out target's mean square that is explained.
     """
 
     trees: list[tuple[int, Node]]
     plain: Trees
     start: Vector
-    rounds: NDArray[np.int64]
     explained: Vector
 
     def __call__(self, numbers: NDArray[np.float32], codes: NDArray[np.integer[Any]]) -> Vector:
@@ -222,7 +220,7 @@ def boost(
         rounds, best = np.where(loss < best, done, rounds), np.minimum(loss, best)
     trees = _kept(booster, rounds, d, table)
     plain = joined(trees, table.sizes, table.num_numbers, heads * d)
-    return Boosted(trees, plain, start, rounds, 1 - best / np.maximum(held_out.mean_square(), 1e-30))
+    return Boosted(trees, plain, start, 1 - best / np.maximum(held_out.mean_square(), 1e-30))
 
 
 def _kept(booster: Any, rounds: NDArray[np.int64], functions: int, table: BinnedTable) -> list[tuple[int, Node]]:
