@@ -4,7 +4,7 @@ Learning found them by figures of its own, and choosing by those figures would c
 measured again, on users who taught them nothing, by the fitted evaluation that the certificate will use.
 
 The objective of a candidate is what mixtures maximise. Where states are not counted it includes what follows the log's
-days (`estimators/long_run.py`). Out of it and out of costs the luck of single measurements is taken (`shrunk`).
+days (`estimators/long_run.py`). Out of it and out of costs the luck of single measurements is taken (`luck.py`).
 
 Where states are counted, similar amounts inform each other, which takes a third or more off every standard error. The
 certificate does not rest on that. Policies are measured without it too, and if the two disagree by more than chance
@@ -29,6 +29,7 @@ from outlay.bundles.in_memory import in_memory
 from outlay.bundles.write import BundleSpec, MemberSpec
 from outlay.choosing.estimates import further_errors, interpolated
 from outlay.choosing.looks import next_alpha
+from outlay.choosing.luck import concave, shrunk
 from outlay.choosing.measure import Measure
 from outlay.choosing.reserve import known_reserves, largest_costs
 from outlay.core.arrays import NetworkArrays, ResponseArrays, preferring_network
@@ -51,14 +52,10 @@ from outlay.estimators.units import (
     needed_days,
 )
 from outlay.estimators.windowed import counted
-from outlay.ops.concave import concave_fit
 from outlay.ops.intervals import BY_CHANCE, std_error
 
 ROUNDING = 1e-2  # of a standard error: smaller differences are none
 TINY = 1e-12
-LEAST_NOISE = 1e-6  # of the largest: policies that give nothing have none
-BEND = 1e-3  # of the range of a family's objectives
-ROUNDS = 10  # in which the spread about a line settles
 TRAINED_WITH = ("jax", "equinox", "optax")
 
 Vector = NDArray[np.float64]
@@ -287,31 +284,6 @@ def _best_responses(family: Sequence[MeasuredPolicy]) -> bool:
     )
 
 
-def concave(values: Vector, influence: Vector, cost: Vector) -> tuple[Vector, Vector]:
-    """Return a concave function of cost through `values`, and of what is off it as much as is no noise; influences.
-
-    Each further unit of money brings best responses less. As measured it does not: luck bends their curve back and
-    forth, and the best mixture of points on it would be of distant ones, which bring less than one policy between them.
-    Where the fit is straight, `BEND` of its range makes the nearest ones the best.
-
-    Args:
-        values: `[L]`.
-        influence: `[G, L]`.
-        cost: `[L]`.
-    """
-    noise = std_error(influence - influence[:, [int(cost.argmin())]]) ** 2
-    onto = concave_fit(cost, values, 1 / (noise + max(LEAST_NOISE * float(noise.max()), TINY)))
-    fitted, of_fitted = _beyond_noise(values, influence, values - onto @ values, influence - influence @ onto.T)
-    away = (cost - cost.mean()) / max(float(np.ptp(cost)), TINY)
-    return fitted - BEND * np.ptp(fitted) * away**2, of_fitted
-
-
-def _beyond_noise(values: Vector, influence: Vector, off: Vector, of_off: Vector) -> tuple[Vector, Vector]:
-    """Values `[L]` less the share of `off` `[L]`, what they are off a curve, that is noise (James and Stein)."""
-    noise = 1 - max(0.0, 1 - float((std_error(of_off) ** 2).sum()) / max(float(off @ off), TINY))
-    return values - noise * off, influence - noise * of_off
-
-
 def _steady(measured: MeasuredPolicy, campaign: Campaign) -> tuple[float, Vector] | None:
     """Return what an objective is shrunk towards, and its influence `[G]`: of the log's states, or of its learner.
 
@@ -322,47 +294,6 @@ def _steady(measured: MeasuredPolicy, campaign: Campaign) -> tuple[float, Vector
     if found is not None:
         return days * found[0], days * found[1]
     return None if learned is None else (days * float(learned[0]), np.zeros(len(measured.objective_influence)))
-
-
-def shrunk(steady: Vector, steady_influence: Vector, free: Vector, free_influence: Vector) -> tuple[Vector, Vector]:
-    """Return a line of `steady` through `free`, and of what is off it as much as is no noise, `[L]`; and influences.
-
-        free_l  =  a + b · steady_l + δ_l               over the policies l of a family
-        value_l =  a + b · steady_l + c δ_l             c = (1 − Σ se(δ_l)² / Σ δ_l²)⁺
-
-    The best mixture of measured policies is a mixture of lucky ones, the more so the noisier they are measured. What
-    days in a row do to each other has much in common for the policies of a family, and `free` is too noisy to tell more
-    of it than that in a small log.
-
-    A policy that seldom gives anything is measured well, and should stay where it is, so the line is fitted with
-    weights 1 / (se² + s²), by the noise of each and the spread s² of all about it. In a small log b may be anything. If
-    it is not above 0, the policy that does nothing would look best; then it is shrunk towards 1, a prior of 1 ± 1.
-
-    Args:
-        steady: `[L]` estimates with little noise of the same policies, which may be off in level and size.
-        steady_influence: `[G, L]`.
-        free: `[L]` estimates of the policies themselves.
-        free_influence: `[G, L]`.
-
-    Source: James and Stein (1961), the positive part, towards a line (Efron and Morris 1973); the weights and s² by
-    moments as in Fay and Herriot (1979).
-    """
-    gap, of_gap = free - steady, free_influence - steady_influence
-    noise = std_error(of_gap) ** 2
-    noise = noise + max(LEAST_NOISE * float(noise.max()), TINY)
-    spread = 0.0
-    for _ in range(ROUNDS):
-        weight = 1 / (noise + spread)
-        level = weight / weight.sum()
-        about = steady - level @ steady
-        slope = weight * about / max(float(weight @ about**2), TINY)
-        held = 1.0 if slope @ gap > -1 else 1 / (1 + float(std_error(of_gap @ slope)) ** 2)
-        onto = level + held * np.outer(about, slope)
-        off, of_off = gap - onto @ gap, of_gap - of_gap @ onto.T
-        luck = std_error(of_off) ** 2
-        freedom = float(weight @ (1 - np.diag(onto)))
-        spread = max(0.0, float(weight @ (off**2 - luck)) / max(freedom, TINY))
-    return _beyond_noise(free, free_influence, off, of_off)
 
 
 def measure_further(

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from outlay.choosing.candidates import concave, shrunk
+from outlay.choosing.luck import concave, shrunk
 from outlay.ops.intervals import std_error
 from outlay.ops.mixture_lp import solve_mixture
 
