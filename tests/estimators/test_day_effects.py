@@ -15,7 +15,7 @@ from outlay.core.transitions import CERTIFY
 from outlay.estimators.allowances import allow, allow_bounds
 from outlay.estimators.basis import CountedBasis
 from outlay.estimators.certificate import Bounds, BudgetBound, Certificate, issue
-from outlay.estimators.day_effects import DayEffects, OutcomeByDay, day_effects
+from outlay.estimators.day_effects import DayEffects, OutcomeByDay, _between, day_effects
 from outlay.estimators.fitted import Evaluator
 from outlay.estimators.panel import Panel
 from outlay.ops.intervals import quantile
@@ -142,6 +142,17 @@ def test_a_trend_is_found_and_is_no_shock() -> None:
     assert found.drift(Target("reward", 7), 3.5) == pytest.approx(3.5 * 0.02 * 14, rel=0.15)
     assert measured(0.5 - 0.01 * (np.arange(14) - 6.5)).drift(Target("reward", 7), 3.5) < -0.5
     assert replace(found, ahead_days=28).drift(Target("reward"), 0.5) == pytest.approx(0.5 * 0.02 * 28, rel=0.15)
+
+
+def test_days_on_which_an_outcome_is_known_exactly_are_days_as_well() -> None:
+    """Vouchers are given on two days of seven: on the others they cost 0 in every row."""
+    rng, at = np.random.default_rng(3), np.repeat(np.arange(14), 200)
+    residual = np.where(np.isin(at % 7, (5, 6)), rng.normal(size=len(at)), 0.0)
+    shock, trend, error, _ = _between(residual, at, np.arange(14))
+    assert np.isfinite([shock, trend, error]).all()
+    assert (trend, error) == (0.0, 0.0)
+    assert shock < 0.1
+    assert _between(np.zeros(len(at)), at, np.arange(14)) == (0.0, 0.0, 0.0, False)
 
 
 def test_few_days_are_not_tested() -> None:

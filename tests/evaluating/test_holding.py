@@ -102,10 +102,13 @@ def test_a_run_has_both_mixtures_unless_it_is_told_otherwise(certified: Run, ser
 def test_the_margin_is_kept_behind_a_cap_where_that_is_asked_for(habit: Habit, tmp_path: Path) -> None:
     run = outlay.train(habit.campaign, tmp_path / "run", hold="certified")
     assert not outlay.load_bundle(run.bundle).capped
-    found = outlay.evaluate(run).holding
+    evaluated = outlay.evaluate(run)
+    found = evaluated.holding
     assert found is not None
     assert found.hold == "certified"
     assert "behind a cap" not in found.words
+    assert evaluated.totals is not None
+    assert not any(each.capped for each in evaluated.totals.budgets)
 
 
 def test_every_exported_bundle_has_both_as_well(certified: Run, tmp_path: Path) -> None:

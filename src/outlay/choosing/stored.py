@@ -212,6 +212,10 @@ class StoredFrontier:
         kept = [policy for which, policy in served.items() if which in constants]
         return replace(spec, frontier=(*learned, *kept))
 
+    def capped(self, campaign: Campaign) -> Vector | None:
+        """Return `[G + 1]` shares of the mixture for a server with a cap; None where it is the one served without."""
+        return self.spending(campaign) if campaign.train.hold == "auto" else None
+
     def spending(self, campaign: Campaign) -> Vector | None:
         """Return `[G + 1]` shares of the mixtures of the curve in the one that spends the money limit, as behind a cap.
 

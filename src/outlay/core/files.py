@@ -24,6 +24,12 @@ FRAME = ("format", "version", "sha256")  # what documents say besides their cont
 VERSIONS = {"bundle": 2}  # of the formats that have changed; all others are of version 1
 
 
+def beside(path: Path, ending: str) -> Path:
+    """The hidden path beside `path` that has its name and this ending; `path` may be `.` or `..`."""
+    named = path.resolve() if path.name in ("", "..") else path
+    return named.parent / f".{named.name}.{ending}"
+
+
 @contextmanager
 def new_file(path: Path) -> Iterator[Path]:
     """A temporary path beside `path`; renamed to `path` when the block ends well, removed otherwise.
@@ -31,7 +37,7 @@ def new_file(path: Path) -> Iterator[Path]:
     Raises:
         FolderError: if nothing can be written there, or the disk is full.
     """
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    temporary = beside(path, f"{os.getpid()}.tmp")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         yield temporary
@@ -99,6 +105,10 @@ def check_replaceable(path: Path, kind: str | None = None) -> None:
         return
     if not path.is_dir():
         raise FolderError("a file stands where a folder is to be written.", file=path, way_out="Give another --out.")
+    if path.resolve() == Path.cwd():
+        raise FolderError(
+            "is the folder that you are in, which is not replaced.", file=path, way_out="Give another --out."
+        )
     found = kind_of(path)
     if found is not None and kind is not None and found != kind:
         raise FolderError(
@@ -122,7 +132,7 @@ def new_folder(path: Path) -> Iterator[Path]:
         FolderError: if `path` holds something that outlay did not write, or nothing can be written there.
     """
     check_replaceable(path)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    temporary = beside(path, f"{os.getpid()}.tmp")
     shutil.rmtree(temporary, ignore_errors=True)
     try:
         temporary.mkdir(parents=True)
@@ -139,13 +149,13 @@ def new_folder(path: Path) -> Iterator[Path]:
 
 def partial_of(path: Path) -> Path:
     """Where a folder that takes long is made until it is finished."""
-    return path.with_name(f".{path.name}.partial")
+    return beside(path, "partial")
 
 
 def put_in_place(finished: Path, path: Path) -> None:
     """Rename the folder `finished` to `path`, replacing an older folder of ours."""
     check_replaceable(path)
-    old = path.with_name(f".{path.name}.{os.getpid()}.old")
+    old = beside(path, f"{os.getpid()}.old")
     if path.exists():
         path.rename(old)
     finished.rename(path)

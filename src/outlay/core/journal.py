@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from outlay.core.errors import FolderError, LostWorkerError, OutlayError
-from outlay.core.files import check_replaceable, partial_of, put_in_place, unwritable
+from outlay.core.files import beside, check_replaceable, partial_of, put_in_place, unwritable
 from outlay.core.machine import DISK, disk_way_out
 
 if sys.platform != "win32":  # there, nothing keeps two runs apart
@@ -152,7 +152,7 @@ def _alone(path: Path) -> Iterator[Path]:
     Raises:
         FolderError: if another one holds it, or nothing can be written there.
     """
-    folder, lock = partial_of(path), path.with_name(f".{path.name}.lock")
+    folder, lock = partial_of(path), beside(path, "lock")
     try:
         folder.mkdir(parents=True, exist_ok=True)
         held = os.open(lock, os.O_RDWR | os.O_CREAT, 0o666)

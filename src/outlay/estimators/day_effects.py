@@ -54,6 +54,7 @@ FEWEST_DAYS, FEWEST_ROWS = 4, 100  # with which a day counts, and days that are 
 MODERATE = 0.25  # of the mean outcome: the largest shock that a model of days that are alike is allowed to miss
 MOST_ROWS = 300_000  # looked at
 MOST_RESPONSE = 14  # days over which a surprise is followed
+LEAST_SPREAD = 1e-6  # of the widest day's: on a day without coupons, what they cost is known exactly
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,7 +226,10 @@ def _between(residual: Array, at: NDArray[np.intp], day: NDArray[np.int64]) -> t
     """
     count = np.bincount(at)
     mean = np.bincount(at, residual) / count
-    noise = np.maximum(np.bincount(at, residual**2) / count - mean**2, 1e-300) / count
+    spread = np.bincount(at, residual**2) / count - mean**2
+    if not spread.max() > 0:
+        return 0.0, 0.0, 0.0, False
+    noise = np.maximum(spread, LEAST_SPREAD * spread.max()) / count
     x = day - np.average(day, weights=1 / noise)
     slope = float((x / noise) @ mean / ((x / noise) @ x))
     rest = mean - slope * x

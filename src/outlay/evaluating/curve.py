@@ -128,7 +128,7 @@ class BudgetMixtures:
             InfeasibleError: if no mixture keeps the limits.
         """
         stored, campaign = self.stored, self.under(budget)
-        full = stored.spending(campaign) if campaign.train.hold == "auto" else None
+        full = stored.capped(campaign)
         capped = None if full is None else full @ stored.weights
         return stored.beside(stored.spec(self.between(budget) @ stored.weights, campaign, self.data, capped))
 

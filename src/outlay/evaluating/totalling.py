@@ -248,7 +248,7 @@ def other_budgets(
         report: called with the fraction done and what is being done.
     """
     limits, over = _limits(stored, campaign, totals), over_days(campaign, totals.days)
-    shares, capped = [stored.between(limit) for limit in limits], stored.spending(campaign)
+    shares, capped = [stored.between(limit) for limit in limits], stored.capped(campaign)
     if capped is not None:
         limits, shares = [*limits, campaign.budgets[campaign.money].limit], [*shares, capped]
     if not limits:

@@ -182,10 +182,10 @@ def guide(log: Any, out: str | Path, *, query: str | None = None, ask: Ask | Non
             draft, looked = _draft(source, recognised, _written(log, out), query, ask)
             if stands:
                 raise OutlayError(
-                    "exists already, and what was changed in it would be lost.",
+                    "is a folder." if out.is_dir() else "exists already, and what was changed in it would be lost.",
                     file=out,
                     where="--out",
-                    way_out="Give another --out, or delete it first.",
+                    way_out="Give the file to write." if out.is_dir() else "Give another --out, or delete it first.",
                 )
             looked = tuple(_dated(each, recognised) for each in looked)
         with new_file(out) as temporary:

@@ -175,7 +175,7 @@ def _served(
 
 def _behind_cap(stored: StoredFrontier, found: Sequence[FoldAnswers], campaign: Campaign) -> WeightedPolicies | None:
     """The mixture of the folds' policies that spends the money limit; None where the campaign asks for one alone."""
-    full = stored.spending(campaign) if campaign.train.hold == "auto" else None
+    full = stored.capped(campaign)
     if full is None:
         return None
     weights, parts = full @ stored.weights, []
