@@ -21,7 +21,7 @@ from conftest import Habit
 from outlay.bundles.pool import Pool
 from outlay.bundles.write import write_bundle
 from outlay.choosing.run import Run
-from outlay.choosing.stored import StoredFrontier
+from outlay.choosing.stored import SpendingMixtures, StoredFrontier
 from outlay.cli.main import app
 from outlay.core.arrays import preferring_network
 from outlay.core.campaign import Campaign
@@ -87,9 +87,10 @@ def test_without_a_margin_the_limit_is_spent_and_more_is_gained(serving: Run, ce
 
 def test_a_run_has_both_mixtures_unless_it_is_told_otherwise(certified: Run, serving: Run, habit: Habit) -> None:
     stored, campaign = StoredFrontier.read(certified.folder / "frontier"), certified.campaign
-    full = stored.spending(campaign)
+    full = stored.capped(campaign)
     assert full is not None
-    (_, spent), (_, error) = stored.points.shown(full, campaign)
+    spent = float(full @ stored.value[:, 1])
+    error = stored.points.shown(np.eye(len(stored.weights))[-1], campaign)[1][1]
     assert spent == pytest.approx(2.2, rel=1e-3), "by its own measurement it spends the limit"
     (value, cost), (less, saved) = true(certified, habit, capped=True), true(certified, habit)
     assert abs(cost - 2.2) < 3 * error
@@ -145,11 +146,11 @@ def test_a_constant_action_that_several_folds_take_is_one_member(certified: Run,
 def test_where_money_is_no_limit_there_is_one_mixture(certified: Run) -> None:
     """Behind a cap nothing more would be spent, or the curve does not reach so low."""
     stored, campaign = StoredFrontier.read(certified.folder / "frontier"), certified.campaign
-    assert stored.spending(campaign.with_money_limit(1e3)) is None
-    assert stored.spending(campaign.with_train(hold="serving")) is None
-    cheapest = stored.points.shown(np.eye(len(stored.weights))[0], campaign)[0][1]
-    assert stored.spending(campaign.with_money_limit(0.98 * cheapest)) is None
-    assert replace(stored, budgets=np.empty(0)).spending(campaign) is None
+    assert stored.capped(campaign) is not None
+    assert stored.capped(campaign.with_money_limit(1e3)) is None
+    assert stored.capped(campaign.with_train(hold="serving")) is None
+    assert stored.capped(campaign.with_money_limit(0.98 * stored.spending.limits[0])) is None
+    assert replace(stored, spending=SpendingMixtures.none(len(stored.value))).capped(campaign) is None
 
 
 def test_other_limits_keep_their_margins(habit: Habit, tmp_path: Path) -> None:
@@ -265,18 +266,22 @@ def test_what_a_margin_costs_is_told_of_a_certified_run(certified: Run) -> None:
 
 
 def test_the_cost_of_a_margin_is_read_off_the_curve(certified: Run) -> None:
-    """Three mixtures of the grid may spend 1, 2 and 3; what is served may spend 1.5 of 2 and would gain half a step."""
+    """Mixtures without a margin spend 1, 2 and 3; what is served may spend 1.5 of 2 and would gain half a step."""
     about = campaign(0.8, [{"name": "cost", "cost": "c", "at_most": 2.0}])
     value = np.array([[1.0, 0.0, 0.5], [1.4, 0.0, 0.5], [1.5, 0.0, 0.5], [1.2, 0.0, 0.5]])
-    apart = np.zeros((4, 3, 4, 3))
-    apart[0, 0, 0, 0], apart[1, 0, 1, 0] = 0.01, 0.03
     real = StoredFrontier.read(certified.folder / "frontier")
     stored = replace(
         real,
         budgets=np.array([1.2, 2.4, 3.5]),
         margin=np.array([0.1, 0.2, 0.25, 0.25]),  # coordinates: x_1 = 0.5 times the cost
-        points=replace(real.points, value=value, covariance=apart),
+        points=replace(real.points, value=value),
         aim=value[:, 0],
+        spending=SpendingMixtures(
+            np.array([1.0, 2.0, 3.0]),
+            np.zeros((3, len(real.value))),
+            np.array([1.0, 1.4, 1.5]),
+            np.diag([0.01, 0.03, 0.02]),
+        ),
         manifest=real.manifest | {"own": 2.0},
     )
     found = holding_of(stored, about, 0.6)

@@ -112,6 +112,7 @@ def choose_among(
     weights: Vector | None = None,
     alone: bool = False,
     one_first: bool = False,
+    constants: Sequence[MeasuredPolicy] | None = None,
 ) -> Selection:
     """Solve the weights of policies that were measured.
 
@@ -124,6 +125,7 @@ def choose_among(
         alone: as of `choose`.
         one_first: where states are not counted, serve the best single policy unless a mixture is better by more than
             luck: policies that a game found one after another differ by noise more than by what they spend.
+        constants: constant actions, where they were measured before.
 
     Raises:
         InfeasibleError: as `choose` does.
@@ -134,7 +136,7 @@ def choose_among(
     learned = best(first, context, alone) or best(measured, context, alone)
     if one_first and learned is not None and not context.counted:
         learned = _one_first(learned, context)
-    every = [*measured, *without_luck(constant_actions(context, measure), context)]
+    every = [*measured, *(measured_constants(context, measure) if constants is None else constants)]
     solved = with_constants(learned, best(every, context, alone))
     if solved is not None:
         return _selection(solved.pool, solved.weights, solved.margin, measured, measure)
@@ -144,6 +146,11 @@ def choose_among(
         margin = margins_of(pool, context)
         return _selection(pool, solve(pool, context, margin).weights, margin, measured, measure)
     raise _infeasible(every, pool, context.campaign)
+
+
+def measured_constants(context: RunContext, measure: Measure) -> list[MeasuredPolicy]:
+    """Measure constant actions, and take luck out of them."""
+    return without_luck(constant_actions(context, measure), context)
 
 
 def margin_of_constants(context: RunContext) -> Vector:

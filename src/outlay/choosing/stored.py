@@ -7,7 +7,7 @@ stored = StoredFrontier.read(run / "frontier")
 from __future__ import annotations
 
 import zipfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -40,6 +40,7 @@ from outlay.estimators.windowed import window_of
 AGAIN = "Train again with --method frontier."
 MANIFEST = ("own", "heads", "imitation_threshold", "data_hash", "seed", "check", "window", "no_curve")
 POINTS = ("value", "covariance", "certifying", "tails", "gains")
+SPENDING = ("limits", "weights", "aim", "covariance")
 PARTS = (
     "network",
     "policy",
@@ -58,6 +59,32 @@ PARTS = (
 ROUNDING = 1e-6  # of the objective: a smaller difference is none
 
 Vector = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class SpendingMixtures:
+    """The best mixtures without a margin below the money limit, for a grid of limits: those of a server with a cap.
+
+    Attributes:
+        limits: `[S]` of the money budget, ascending; empty where there is no curve, or a cap holds the budget anyway.
+        weights: `[S, P]`.
+        aim: `[S]` the objective that mixtures were chosen by, per unit of time.
+        covariance: `[S, S]` of the mixtures' rewards, on *select* users.
+    """
+
+    limits: Vector
+    weights: Vector
+    aim: Vector
+    covariance: Vector
+
+    @classmethod
+    def none(cls, policies: int) -> SpendingMixtures:
+        """No mixtures of so many policies."""
+        return cls(np.empty(0), np.empty((0, policies)), np.empty(0), np.empty((0, 0)))
+
+    def between(self, limit: float) -> Vector:
+        """Return `[S]` shares of the mixtures in the one for a limit, which lies between two of the grid."""
+        return np.array([np.interp(limit, self.limits, one) for one in np.eye(len(self.limits))])
 
 
 @dataclass(frozen=True)
@@ -80,6 +107,7 @@ class StoredFrontier:
         margin: `[G + 1]` by which the money budget's coordinate was raised when choosing.
         aim: `[G + 1]` the objective that mixtures were chosen by (`units.chosen_by`), per unit of time.
         points: measurements of the G + 1 mixtures on *select* users.
+        spending: the same without a margin of the money budget.
         old: the same of the log's policy.
         shares: `[K]` of the folds: n_k / n.
         scale: `[m]` one unit of violation of each limit.
@@ -102,6 +130,7 @@ class StoredFrontier:
     margin: Vector
     aim: Vector
     points: Points
+    spending: SpendingMixtures
     old: Points
     shares: Vector
     scale: Vector
@@ -136,6 +165,7 @@ class StoredFrontier:
                 folder=folder,
                 networks=tuple(read_network(folder / _file(i)) for i in range(part["network"].max() + 1)),
                 points=Points(**grid, users=int(manifest["users"]), clusters=manifest.get("clusters")),
+                spending=_spending_of(part),
                 old=Points(**old, users=int(manifest["users"]), clusters=manifest.get("clusters")),
                 **{name: part[name] for name in PARTS},
                 margin=part["room"],
@@ -213,28 +243,21 @@ class StoredFrontier:
         return replace(spec, frontier=(*learned, *kept))
 
     def capped(self, campaign: Campaign) -> Vector | None:
-        """Return `[G + 1]` shares of the mixture for a server with a cap; None where it is the one served without."""
-        return self.spending(campaign) if campaign.train.hold == "auto" else None
+        """Return `[P]` weights of the mixture for a server with a cap; None where it is the one served without."""
+        found = self.spends(campaign) if campaign.train.hold == "auto" else None
+        return None if found is None else found @ self.spending.weights
 
-    def spending(self, campaign: Campaign) -> Vector | None:
-        """Return `[G + 1]` shares of the mixtures of the curve in the one that spends the money limit, as behind a cap.
+    def spends(self, campaign: Campaign) -> Vector | None:
+        """Return `[S]` shares of the mixtures without a margin in the one for the money limit, as behind a cap.
 
-        None where there is no curve, where it does not reach so low, or where none of it brings more than the mixture
+        None where there are none, where they do not reach so low, or where none of them brings more than the mixture
         for the limit, which keeps a margin.
         """
         limit = campaign.budgets[campaign.money].limit
-        if not len(self.budgets) or any(campaign.held) or limit < (self.budgets - self.room(campaign)[:-1])[0]:
+        if not len(self.spending.limits) or any(campaign.held) or limit < self.spending.limits[0]:
             return None
-        full, kept = self.spent(limit, campaign), self.between(limit, own=True) @ self.aim
-        return full if full @ self.aim > kept + ROUNDING * abs(kept) else None
-
-    def spent(self, amount: float, campaign: Campaign) -> Vector:
-        """Return `[G + 1]` shares of the mixtures of the curve in the one that spends an amount of the money budget.
-
-        It is that of a larger budget, since a mixture may spend its budget less its margin.
-        """
-        spendable = np.maximum.accumulate(self.budgets - self.room(campaign)[:-1])
-        return self.between(float(np.interp(amount, spendable, self.budgets)))
+        found, kept = self.spending.between(limit), self.between(limit, own=True) @ self.aim
+        return found if found @ self.spending.aim > kept + ROUNDING * abs(kept) else None
 
     def between(self, budget: float, *, own: bool = False) -> Vector:
         """Return `[G + 1]` shares of the stored mixtures in the one for a budget, which lies between two of the grid.
@@ -290,12 +313,14 @@ class FoldPolicies:
         measured: those that could be measured.
         old: the log's policy on the same *select* users.
         chosen: the mixture for the campaign's own limits, of these policies.
+        spending: the same without a margin of the money budget; None where it has none, or is no ceiling.
     """
 
     context: RunContext
     measured: list[MeasuredPolicy]
     old: Fitted
     chosen: Selection
+    spending: Selection | None
 
     @cached_property
     def points(self) -> Points:
@@ -312,25 +337,40 @@ class FoldPolicies:
         """`[L]` the objective that mixtures are chosen by."""
         return np.array([kept.objective for kept in self.measured])
 
-    @property
-    def problem(self) -> GridProblem:
-        """The linear program for any budget, with a margin for the look that will certify the whole curve."""
-        context, data = self.context, self.context.data
+    def problem(self, of: Selection) -> GridProblem:
+        """The linear program for any budget, with a margin for the look that will certify the whole curve.
+
+        Args:
+            of: the mixture whose constant actions take part, and whose limits are held as in all others.
+        """
+        context, data, places = self.context, self.context.data, self.places(of)
+        held = of is self.spending
         return GridProblem(
-            self.points,
-            self.aim,
-            context.campaign,
+            self.points.only(places),
+            self.aim[places],
+            context.campaign.with_train(hold="serving") if held else context.campaign,
             context.scale,
             context.alpha * (1 - OWN),
             data.independent(data.certifying),
             data.folds,
-            np.array([kept.further for kept in self.measured]),
+            np.array([self.measured[i].further for i in places]),
         )
 
-    @property
-    def own(self) -> Vector:
-        """`[L]` weights of the mixture that was chosen."""
-        weight = {id(kept): share for kept, share in zip(self.chosen.members, self.chosen.weights, strict=True)}
+    def places(self, of: Selection) -> NDArray[np.intp]:
+        """Places among `measured` of learned policies, and of the constant actions that are in a mixture."""
+        inside = {id(kept) for kept in of.members}
+        used = [kept.policy.number is not None or id(kept) in inside for kept in self.measured]
+        return np.flatnonzero(used)
+
+    def weights(self, of: Selection, solved: Vector) -> Vector:
+        """`[G, L]` weights of all policies, from those of the policies of a problem."""
+        whole = np.zeros((len(solved), len(self.measured)))
+        whole[:, self.places(of)] = solved
+        return whole
+
+    def own(self, of: Selection) -> Vector:
+        """`[L]` weights of a mixture that was chosen."""
+        weight = {id(kept): share for kept, share in zip(of.members, of.weights, strict=True)}
         return np.array([weight.get(id(kept), 0.0) for kept in self.measured])
 
 
@@ -339,14 +379,15 @@ def write_frontier(folder: Path, folds: Sequence[FoldPolicies], check: str) -> N
     context = folds[0].context
     campaign, data = context.campaign, context.data
     shares = fold_shares([fold.context.data for fold in folds])
-    budgets, weights, margins, no_curve = _grid([fold.problem for fold in folds])
+    budgets, weights, margins, no_curve = _grid(folds)
     # The mixture that the run serves comes last.
-    weights = [np.vstack([w, fold.own]) for w, fold in zip(weights, folds, strict=True)]
+    weights = [np.vstack([w, fold.own(fold.chosen)]) for w, fold in zip(weights, folds, strict=True)]
     own = [fold.chosen.margin[campaign.money] for fold in folds]
     margin = sum(share * np.append(m, last) for share, m, last in zip(shares, margins, own, strict=True))
     log = pooled([Points.of([fold.old], campaign) for fold in folds], shares)
     mixtures = pooled([fold.points.mixed(w) for fold, w in zip(folds, weights, strict=True)], shares)
     every = [kept.policy for fold in folds for kept in fold.measured]
+    spending = SpendingMixtures.none(len(every)) if no_curve else _spending(folds, shares)
     networks, network, policy = _networks(every)
     with new_folder(folder) as temporary:
         for i, each in enumerate(networks):
@@ -366,6 +407,7 @@ def write_frontier(folder: Path, folds: Sequence[FoldPolicies], check: str) -> N
             aim=np.asarray(sum(share * w @ fold.aim for share, w, fold in zip(shares, weights, folds, strict=True))),
             scale=context.scale,
             room=np.asarray(margin),  # its name in files
+            **{f"spending_{name}": getattr(spending, name) for name in SPENDING},
             **{f"grid_{name}": getattr(mixtures, name) for name in POINTS},
             **{f"old_{name}": getattr(log, name) for name in POINTS},
         )
@@ -391,21 +433,46 @@ def _allowances(data: Transitions) -> Allowances:
     return allowances_of(Measure(data, EVERYONE, None, most_users=most))
 
 
-def _grid(problems: list[GridProblem]) -> tuple[Vector, list[Vector], list[Vector], str | None]:
+def _grid(folds: Sequence[FoldPolicies]) -> tuple[Vector, list[Vector], list[Vector], str | None]:
     """The mixtures for a grid of budgets, or none and the reason."""
-    money = problems[0].campaign.budgets[problems[0].campaign.money]
+    campaign = folds[0].context.campaign
+    money = campaign.budgets[campaign.money]
     try:
         if money.sign > 0:
-            return *solve_grid(problems), None
+            budgets, weights, margins = solve_grid([fold.problem(fold.chosen) for fold in folds])
+            return (
+                budgets,
+                [fold.weights(fold.chosen, w) for fold, w in zip(folds, weights, strict=True)],
+                margins,
+                None,
+            )
         no_curve = f"budget {money.name} is a floor, so no curve shows what more money buys."
     except InfeasibleError as error:
         no_curve = error.found
-    return (
-        np.empty(0),
-        [np.empty((0, len(each.points))) for each in problems],
-        [np.empty(0) for _ in problems],
-        no_curve,
+    return np.empty(0), [np.empty((0, len(each.points))) for each in folds], [np.empty(0) for _ in folds], no_curve
+
+
+def _spending(folds: Sequence[FoldPolicies], shares: Vector) -> SpendingMixtures:
+    """The mixtures without a margin, or none."""
+    chosen = [fold.spending for fold in folds if fold.spending is not None]
+    if len(chosen) < len(folds):
+        return SpendingMixtures.none(sum(len(fold.measured) for fold in folds))
+    limits, solved, _ = solve_grid([fold.problem(own) for fold, own in zip(folds, chosen, strict=True)])
+    weights = [fold.weights(own, w) for fold, own, w in zip(folds, chosen, solved, strict=True)]
+    each = list(zip(shares, weights, folds, strict=True))
+    return SpendingMixtures(
+        limits,
+        np.hstack([share * w for share, w, _ in each]),
+        np.asarray(sum(share * w @ fold.aim for share, w, fold in each)),
+        np.asarray(sum(share**2 * w @ fold.points.covariance[:, 0, :, 0] @ w.T for share, w, fold in each)),
     )
+
+
+def _spending_of(part: Mapping[str, Vector]) -> SpendingMixtures:
+    """As stored; none in a run of an older version."""
+    if "spending_limits" not in part:
+        return SpendingMixtures.none(len(part["fold"]))
+    return SpendingMixtures(**{name: part[f"spending_{name}"] for name in SPENDING})
 
 
 def _networks(policies: list[CandidatePolicy]) -> tuple[list[NetworkArrays], NDArray[np.int64], NDArray[np.int64]]:

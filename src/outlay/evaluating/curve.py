@@ -128,9 +128,8 @@ class BudgetMixtures:
             InfeasibleError: if no mixture keeps the limits.
         """
         stored, campaign = self.stored, self.under(budget)
-        full = stored.capped(campaign)
-        capped = None if full is None else full @ stored.weights
-        return stored.beside(stored.spec(self.between(budget) @ stored.weights, campaign, self.data, capped))
+        weights = self.between(budget) @ stored.weights
+        return stored.beside(stored.spec(weights, campaign, self.data, stored.capped(campaign)))
 
     def between(self, budget: float) -> Vector:
         """Return `[G + 1]` shares of the stored mixtures in the one for a budget, which lies between two of the grid.

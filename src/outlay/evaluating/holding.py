@@ -89,11 +89,12 @@ def holding_of(stored: StoredFrontier | None, campaign: Campaign, gain: float | 
     if stored is None or money.limit != stored.own:
         return None
     own = float(stored.room(campaign)[-1])
-    whole = stored.spending(campaign)
+    whole = stored.spends(campaign)
     if whole is None:
         return Holding(hold=campaign.train.hold, budget=money.name, limit=money.limit, unit=unit, kept_back=own)
-    step = whole - stored.spent(money.limit - own, campaign)
-    costs, value = max(0.0, float(step @ stored.aim)), float(whole @ stored.aim)
+    of = stored.spending
+    step = whole - of.between(money.limit - own)
+    costs, value = max(0.0, float(step @ of.aim)), float(whole @ of.aim)
     return Holding(
         hold=campaign.train.hold,
         budget=money.name,
@@ -101,7 +102,7 @@ def holding_of(stored: StoredFrontier | None, campaign: Campaign, gain: float | 
         unit=unit,
         kept_back=own,
         costs=costs,
-        std_error=float(np.sqrt(max(0.0, stored.points.mixture(step)[1][0, 0]))),
+        std_error=float(np.sqrt(max(0.0, float(step @ of.covariance @ step)))),
         of_gain=costs / (gain + costs) if gain is not None and gain > 0 else None,
         of_value=costs / value if value > 0 else None,
     )

@@ -248,12 +248,12 @@ def other_budgets(
         report: called with the fraction done and what is being done.
     """
     limits, over = _limits(stored, campaign, totals), over_days(campaign, totals.days)
-    shares, capped = [stored.between(limit) for limit in limits], stored.capped(campaign)
+    mixtures, capped = [stored.between(limit) @ stored.weights for limit in limits], stored.capped(campaign)
     if capped is not None:
-        limits, shares = [*limits, campaign.budgets[campaign.money].limit], [*shares, capped]
+        limits, mixtures = [*limits, campaign.budgets[campaign.money].limit], [*mixtures, capped]
     if not limits:
         return ()
-    grid = np.array(shares) @ stored.weights
+    grid = np.array(mixtures)
     (figures,) = figures_of_budgets(stored, grid, measure.data, [over], report, measure)
     band = Band.of(figures, about, over, totals.sure)
     each = ((band.estimates(one, over), band.certificate(one, over)) for one in np.eye(len(limits)))

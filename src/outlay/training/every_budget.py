@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from outlay.choosing.candidates import CandidatePolicy, MeasuredPolicy, WeightedPolicies, measure
-from outlay.choosing.choose import Selection, choose_among
+from outlay.choosing.choose import Selection, choose_among, measured_constants
 from outlay.choosing.folds import fold_shares, seed_of, views
 from outlay.choosing.stored import FoldPolicies, StoredFrontier, write_frontier
 from outlay.core.arrays import NetworkArrays
@@ -175,10 +175,10 @@ def _served(
 
 def _behind_cap(stored: StoredFrontier, found: Sequence[FoldAnswers], campaign: Campaign) -> WeightedPolicies | None:
     """The mixture of the folds' policies that spends the money limit; None where the campaign asks for one alone."""
-    full = stored.capped(campaign)
-    if full is None:
+    weights = stored.capped(campaign)
+    if weights is None:
         return None
-    weights, parts = full @ stored.weights, []
+    parts = []
     for k, each in enumerate(found):
         own = weights[stored.fold == k]
         members = tuple(kept for kept, weight in zip(each.fold.measured, own, strict=True) if weight > 0)
@@ -220,9 +220,14 @@ def _learn_fold(data: Transitions, task: Task, oracle: str, folder: Path, report
     kept, at = measure(context, offers.every())
     found = generate(context, kept, at, offers.respond)
     kept, network = _in_one(found.kept, answers.network)
-    chosen = choose_among(context, kept, found.at, len(kept))
+    constants = measured_constants(context, found.at)
+    chosen = choose_among(context, kept, found.at, len(kept), constants=constants)
+    spending = None
+    if campaign.budgets[campaign.money].sign > 0 and not any(campaign.held):
+        held = replace(context, campaign=campaign.with_train(hold="serving"))
+        spending = choose_among(held, kept, found.at, len(kept), constants=constants)
     measured = [kept for kept in chosen.measured if kept.withheld is None]
-    policies = FoldPolicies(context, _and_constants(measured, chosen), chosen.measure.old(), chosen)
+    policies = FoldPolicies(context, _and_constants(measured, chosen, spending), chosen.measure.old(), chosen, spending)
     answers = replace(answers, network=network)
     return FoldAnswers(answers, chosen, policies, falls(measured), found.gap, found.unknown)
 
@@ -268,9 +273,10 @@ class Offers:
         )
 
 
-def _and_constants(measured: list[MeasuredPolicy], chosen: Selection) -> list[MeasuredPolicy]:
+def _and_constants(measured: list[MeasuredPolicy], *chosen: Selection | None) -> list[MeasuredPolicy]:
     """What budgets are mixed from: what learners found, and constant actions that are served."""
-    return [*measured, *(kept for kept in chosen.members if kept.policy.number is None)]
+    served = {id(kept): kept for each in chosen if each is not None for kept in each.members}
+    return [*measured, *(kept for kept in served.values() if kept.policy.number is None)]
 
 
 def _in_one(kept: list[MeasuredPolicy], network: NetworkArrays) -> tuple[list[MeasuredPolicy], NetworkArrays]:
