@@ -29,6 +29,7 @@ from outlay.core.cmdp import TabularCMDP
 from outlay.core.errors import CampaignError, InfeasibleError
 from outlay.core.reasons import ReasonKind
 from outlay.estimators.certificate import MOST_OVER
+from outlay.evaluating.curve import BudgetMixtures
 from outlay.evaluating.evaluation import Evaluation
 from outlay.evaluating.holding import holding_of
 from outlay.ops.intervals import quantile
@@ -301,6 +302,15 @@ def test_the_cost_of_a_margin_is_read_off_the_curve(certified: Run) -> None:
     assert holding_of(None, about, 0.6) is None
     served = about.with_train(hold="serving")
     assert holding_of(None, served, 0.6) == holding_of(stored, served, None)
+
+
+def test_one_more_of_a_total_costs_the_money_of_all_its_decisions(certified: Run) -> None:
+    """A limit per decision beside one per user: the reward is then a total of 7 days, and so is what it costs."""
+    per_user = {"name": "mails", "cost": "1", "at_most": 2.5, "per": "user"}
+    for others, times in (([], 1.0), ([per_user], 7.0)):
+        about = campaign(0.8, [{"name": "cost", "cost": "c", "at_most": 2.0}, *others])
+        mixtures = BudgetMixtures(StoredFrontier.read(certified.folder / "frontier"), about, certified.data())
+        assert mixtures.times == pytest.approx(times, rel=0.01)
 
 
 def test_the_default_is_by_use(habit: Habit) -> None:

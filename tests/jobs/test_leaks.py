@@ -131,6 +131,16 @@ def test_what_determines_the_reward_is_refused_and_yesterday_is_not(tmp_path: Pa
         assert "determines the reward" in found["again"]
 
 
+@pytest.mark.parametrize("habit", [0.0, 9.0])
+def test_what_tells_tomorrow_is_refused(tmp_path: Path, habit: float) -> None:
+    """`clicked` of a row is `active` of the user's next."""
+    columns, users = log("random", habit=habit, users=2000), 2000
+    columns["clicked"] = np.append(columns["active"][users:], np.zeros(users, int))
+    found = blocked(told(tmp_path, columns, more=("clicked",), stated=False))
+    assert set(found) == {"clicked"}
+    assert "determines the reward of the user's next row" in found["clicked"]
+
+
 def test_a_reward_in_money_is_found_by_a_noisy_copy_of_it(tmp_path: Path) -> None:
     columns = log("random", habit=1.0, users=2000)
     columns["active"] = columns["spent"]

@@ -58,6 +58,8 @@ class CurvePoint:
         gain_most: its upper bound: below 0 the budget is sure to bring less than the old policy.
         held: whether what is not certified is held while serving.
         totals: what it brings and costs all users on their first days; None where that is not told.
+        times: decisions that a unit of the objective is about, for each that the money limit is about: those of a user
+            where the objective is a total per user, and the limit per decision; else 1.
     """
 
     budget: float
@@ -82,6 +84,11 @@ class CurvePoint:
     gain_most: float | None = None
     held: bool = False
     totals: BudgetTotals | None = None
+    times: float = 1.0
+
+    def one_more(self, marginal: float) -> float:
+        """Return the money that one more unit of the reward costs where the marginal reward is this, above 0."""
+        return self.times / marginal
 
     @property
     def loses(self) -> bool:

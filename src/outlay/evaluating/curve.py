@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -111,6 +112,7 @@ class BudgetMixtures:
             marginal_high=0.0 if slack else most,
             margin=float(between @ stored.margin) / self._decisions(between),
             slack=slack,
+            times=self.times,
             members=tuple(
                 CurveMember(
                     multiplier=tuple(stored.multiplier[i].tolist()), weight=float(weights[i]), fold=int(stored.fold[i])
@@ -178,6 +180,15 @@ class BudgetMixtures:
         low, high = (float(end) for end in interval(value, error, confidence, points.freedom))
         aim = Target.parse(objective(self.campaign))
         return max(0.0, value), *ends(self.stored.allowances, aim, (value, low, high), confidence, gain=True)
+
+    @cached_property
+    def times(self) -> float:
+        """Return the mean number of rows that the objective adds up where limits are per decision; else 1."""
+        days = Target.parse(objective(self.campaign)).days
+        if not days or self.money.per == "user":
+            return 1.0
+        rows = np.diff(np.append(self.data.users["start_row"], len(self.data)))
+        return float(np.minimum(rows, days).mean())
 
     def _decisions(self, between: Vector) -> float:
         """Return x₁ of a mixture where limits are per decision: a coordinate is x₁ times the cost."""

@@ -53,8 +53,8 @@ def asked(*, least_money: bool = False, worth: float | None = None, gain: float 
 
 def of_a_page(curve: Sequence[CurvePoint]) -> list[Asked]:
     """Return what a page asks: today's reward, some gains, and worths at which the answer differs along the curve."""
-    costs = [curve[round(share * (len(curve) - 1))].marginal for share in (0.15, 0.4, 0.65)]
-    worths = dict.fromkeys(float(f"{1 / each:.1g}") for each in costs if each > 0)
+    points = [curve[round(share * (len(curve) - 1))] for share in (0.15, 0.4, 0.65)]
+    worths = dict.fromkeys(float(f"{p.one_more(p.marginal):.1g}") for p in points if p.marginal > 0)
     return [
         ("least money", None),
         ("same money", None),
@@ -163,7 +163,7 @@ def _worth(curve: Sequence[CurvePoint], worth: float, point: Point) -> CurvePoin
     """The largest budget at which one more unit costs at most so much; None where even the first costs more."""
 
     def too_dear(p: CurvePoint) -> bool:
-        return p.slack or p.marginal < 1 / worth
+        return p.slack or p.marginal * worth < p.times
 
     if too_dear(curve[0]):
         return None

@@ -1,4 +1,4 @@
-"""Features that are only known after the decision: the day's own action moves them, or they determine the reward.
+"""Features only known after the decision: the day's own action moves them, or they determine a reward.
 
 *Moved.* If a feature is known before the action is drawn and the propensities are right, then for every value v and
 action a, whatever the log's policy looked at and whichever actions it left out,
@@ -13,6 +13,7 @@ rows of users are looked at.
 *Determines.* The reward, put in order of size (ranks), is predicted by its mean over the other rows with the same
 value. Where hardly anything is left of its variance, nor of its squared change since the user's row before, the feature
 has the reward in it. Yesterday's activity predicts as well where habits are strong, but knows nothing of the change.
+The same is asked of the reward of the user's next row: `came back` of today is `came` of tomorrow.
 
 Numbers are looked at by their quantiles; of many rows a sample.
 
@@ -48,7 +49,7 @@ class _SampledRows:
     """r sampled rows.
 
     `propensity` is NaN where there was no choice or none can be used; `before` and `prior` are the action and the
-    reward of the user's row before, NaN where there is none.
+    reward of the user's row before, `after` the reward of the next one, NaN where there is none.
     """
 
     action: Array
@@ -56,6 +57,7 @@ class _SampledRows:
     propensity: Array
     before: Array
     prior: Array
+    after: Array
 
     @cached_property
     def weights(self) -> _Weights | None:
@@ -64,14 +66,45 @@ class _SampledRows:
         return _Weights.of(self.action, self.propensity, usable) if usable.any() else None
 
     @cached_property
-    def ranks(self) -> tuple[Array, Array]:
-        """`[r]` ranks of the reward and of the one before among the rewards: the share below, and half of the equal."""
-        order = np.sort(self.reward)
+    def today(self) -> _Course:
+        """The reward after that of the row before."""
+        return _Course.of(self.reward, self.prior)
+
+    @cached_property
+    def tomorrow(self) -> _Course:
+        """The next row's reward after that of this row."""
+        return _Course.of(self.after, self.reward)
+
+
+@dataclass(frozen=True)
+class _Course:
+    """A reward in the rows that have one, and the one before it.
+
+    Attributes:
+        there: `[r]` whether the row has it.
+        y: `[n]` of those rows: its rank: the share below, and half of the equal.
+        prior: `[n]` that of the one before.
+        known: `[n]` whether there is one before.
+        changes: in how many rows it differs from the one before.
+    """
+
+    there: NDArray[np.bool_]
+    y: Array
+    prior: Array
+    known: NDArray[np.bool_]
+    changes: int
+
+    @classmethod
+    def of(cls, reward: Array, before: Array) -> _Course:
+        """From both in all rows, NaN where there is none."""
+        there = np.isfinite(reward)
+        reward, before = reward[there], before[there]
+        order, known = np.sort(reward), np.isfinite(before)
         y, prior = (
-            (np.searchsorted(order, x, side="left") + np.searchsorted(order, x, side="right")) / 2 / len(order)
-            for x in (self.reward, self.prior)
+            (np.searchsorted(order, x, side="left") + np.searchsorted(order, x, side="right")) / 2 / max(len(order), 1)
+            for x in (reward, before)
         )
-        return y, prior
+        return cls(there, y, prior, known, int((reward != before)[known].sum()))
 
 
 @dataclass(frozen=True)
@@ -137,8 +170,9 @@ def _leak(feature: str, words: str, rows: int) -> Finding:
 def _sampled(log: Log, *, first: bool) -> _SampledRows:
     """Draw rows, or users' first rows alone."""
     usable = f"{log.choice_of('r')} AND r.propensity > 0 AND r.propensity <= 1"
-    names = ("action", "reward", "propensity", "before", "prior")
-    columns = ("r.action", "r.reward", f"CASE WHEN {usable} THEN r.propensity END", "b.action", "b.reward")
+    names = ("action", "reward", "propensity", "before", "prior", "after")
+    after = "(SELECT a.reward FROM links n JOIN roles a ON a.row = n.next_row WHERE n.row = r.row)"
+    columns = ("r.action", "r.reward", f"CASE WHEN {usable} THEN r.propensity END", "b.action", "b.reward", after)
     chosen = ", ".join(f"{sql} AS {name}" for sql, name in zip(columns, names, strict=True))
     table = draw(log, chosen, first=first)
     return _SampledRows(*(numbers(table.column(name)) for name in names))
@@ -199,21 +233,26 @@ def _moved(rows: _SampledRows, cells: ColumnValues, features: int, campaign: Cam
 
 
 def _determines(rows: _SampledRows, cells: ColumnValues) -> str | None:
-    """That a feature determines the reward, in words, or None; a handful of rows says nothing."""
-    if len(rows.reward) < CHANGES:
-        return None
-    y, prior = rows.ranks
-    later = np.isfinite(rows.prior)
-    n, count = len(y), np.bincount(cells.of)[cells.of]
-    around = (y.sum() - y) / max(n - 1, 1)
-    predicted = np.where(count > 1, (np.bincount(cells.of, y)[cells.of] - y) / np.maximum(count - 1, 1), around)
-    left = (y - predicted) ** 2
-    spread, change = ((y - y.mean()) ** 2).sum(), ((y - prior)[later] ** 2).sum()
-    if spread <= 0 or 1 - left.sum() / spread < DETERMINED:
-        return None
-    explained = f"the mean reward by its value explains {1 - left.sum() / spread:.1%} of the reward"
-    if later.any():
-        if (rows.reward != rows.prior)[later].sum() < CHANGES or 1 - left[later].sum() / change < DETERMINED:
-            return None
-        explained += f", and {1 - left[later].sum() / change:.1%} of its change since the user's row before"
-    return f"determines the reward: {explained} ({n:,} rows). Nothing that is known before the decision does"
+    """That a feature determines the reward of its row or of the next, in words, or None."""
+    of_both = (
+        (rows.today, "the reward", "the user's row before"),
+        (rows.tomorrow, "the reward of the user's next row", "this row"),
+    )
+    for course, which, before in of_both:
+        of, y, known = cells.of[course.there], course.y, course.known
+        if len(y) < CHANGES:  # a handful of rows says nothing
+            continue
+        count = np.bincount(of)[of]
+        around = (y.sum() - y) / max(len(y) - 1, 1)
+        predicted = np.where(count > 1, (np.bincount(of, y)[of] - y) / np.maximum(count - 1, 1), around)
+        left, spread = (y - predicted) ** 2, ((y - y.mean()) ** 2).sum()
+        if spread <= 0 or 1 - left.sum() / spread < DETERMINED:
+            continue
+        explained = f"the mean by its value explains {1 - left.sum() / spread:.1%} of it"
+        if known.any():
+            change = ((y - course.prior)[known] ** 2).sum()
+            if course.changes < CHANGES or 1 - left[known].sum() / change < DETERMINED:
+                continue
+            explained += f", and {1 - left[known].sum() / change:.1%} of its change since {before}"
+        return f"determines {which}: {explained} ({len(y):,} rows). Nothing that is known before the decision does"
+    return None

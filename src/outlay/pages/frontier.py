@@ -67,7 +67,7 @@ def render(curve: BudgetCurve, campaign: Campaign, run: str = "RUN") -> str:
             "curve": axes.place(drawn.x(p.budget), drawn.value(p).value),
             "marginal": below.place(drawn.x(p.budget), min(p.marginal, below.top)),
             "budget": float(f"{p.budget:.12g}"),
-            "cost": 1 / p.marginal if p.marginal > 0 and not p.slack else None,
+            "cost": p.one_more(p.marginal) if p.marginal > 0 and not p.slack else None,
             "gain": drawn.gain(p),
         }
         for p in points

@@ -453,10 +453,10 @@ def one_more(point: CurvePoint, names: Names) -> str:
     if point.slack or point.marginal <= 0:
         return "cannot be bought: more money brings nothing"
     unit = names.money_unit
-    about = f"about {number(1 / point.marginal)} {unit}".strip()
+    about = f"about {number(point.one_more(point.marginal))} {unit}".strip()
     if point.marginal_low <= 0:
-        return f"{about} (at least {number(1 / point.marginal_high)})"
-    return f"{about} ({number(1 / point.marginal_high)} to {number(1 / point.marginal_low)})"
+        return f"{about} (at least {number(point.one_more(point.marginal_high))})"
+    return f"{about} ({number(point.one_more(point.marginal_high))} to {number(point.one_more(point.marginal_low))})"
 
 
 def against(value: float, base: float) -> str:
