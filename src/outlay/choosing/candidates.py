@@ -137,6 +137,7 @@ class CandidatePolicy:
         learned: `[1+m]` the learner's own estimate, as tables show it; None if it has none.
         policy: which of the network's policies it acts by; several λ may act by one, each with its own weights.
         fold: whose users had no part in it.
+        answers: whether it is the best response to its λ of a learner that answers every λ.
     """
 
     name: str
@@ -148,6 +149,7 @@ class CandidatePolicy:
     learned: Vector | None = None
     policy: int = 0
     fold: int = 0
+    answers: bool = False
 
 
 @dataclass(frozen=True)
@@ -277,11 +279,8 @@ def _shrunk(steady: tuple[Vector, Vector], free: Sequence[tuple[float, Vector]])
 
 
 def _best_responses(family: Sequence[MeasuredPolicy]) -> bool:
-    """Whether policies answer the prices of one limit, all by one network."""
-    first = family[0].policy
-    return len(first.multiplier) == 1 and all(
-        each.policy.number is not None and each.policy.network is first.network for each in family
-    )
+    """Whether policies answer the prices of one limit."""
+    return all(each.policy.answers and len(each.policy.multiplier) == 1 for each in family)
 
 
 def _steady(measured: MeasuredPolicy, campaign: Campaign) -> tuple[float, Vector] | None:

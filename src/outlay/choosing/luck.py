@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import chdtri
 
 from outlay.ops.concave import concave_fit
 from outlay.ops.intervals import std_error
 
 TINY = 1e-12
 LEAST_NOISE = 1e-6  # of the largest: policies that give nothing have none
+BY_LUCK = 0.05  # chance at which what is off a curve is taken for no luck
 BEND = 1e-3  # of the range of a family's objectives
 ROUNDS = 10  # in which the spread about a line settles
 
@@ -45,7 +47,7 @@ def shrunk(steady: Vector, steady_influence: Vector, free: Vector, free_influenc
     """
     gap, of_gap = free - steady, free_influence - steady_influence
     noise = std_error(of_gap) ** 2
-    noise = noise + max(LEAST_NOISE * float(noise.max()), TINY)
+    noise = noise + (LEAST_NOISE * float(noise.max()) or 1.0)
     spread = 0.0
     for _ in range(ROUNDS):
         weight = 1 / (noise + spread)
@@ -62,25 +64,43 @@ def shrunk(steady: Vector, steady_influence: Vector, free: Vector, free_influenc
 
 
 def concave(values: Vector, influence: Vector, cost: Vector) -> tuple[Vector, Vector]:
-    """Return a concave function of cost through `values`, and of what is off it as much as is no noise; influences.
+    """Return a concave function of cost through `values`, and of what is off it as much as chance does not do.
 
     Each further unit of money brings best responses less. As measured it does not: luck bends their curve back and
     forth, and the best mixture of points on it would be of distant ones, which bring less than one policy between them.
     Where the fit is straight, `BEND` of its range makes the nearest ones the best.
+
+    Policies that answer nearly the same price err together, so what luck alone puts off the curve varies widely. So of
+    what is off it, more is taken for luck than James and Stein do: what luck exceeds in one family of twenty.
+
+        value_l = f(cost_l) + c δ_l         c = (1 − q Σ se(δ_l)² / Σ δ_l²)⁺,    q = χ²_{d, 95%} / d
+        d = (tr S)² / tr S²                 S: covariance of the δ_l (Satterthwaite)
 
     Args:
         values: `[L]`.
         influence: `[G, L]`.
         cost: `[L]`.
     """
-    noise = std_error(influence - influence[:, [int(cost.argmin())]]) ** 2
-    onto = concave_fit(cost, values, 1 / (noise + max(LEAST_NOISE * float(noise.max()), TINY)))
-    fitted, of_fitted = _beyond_noise(values, influence, values - onto @ values, influence - influence @ onto.T)
+    noise = std_error(influence) ** 2
+    onto = concave_fit(cost, values, 1 / (noise + (LEAST_NOISE * float(noise.max()) or 1.0)))
+    off, of_off = values - onto @ values, influence - influence @ onto.T
+    fitted, of_fitted = _beyond_noise(values, influence, off, of_off, by_luck(of_off))
     away = (cost - cost.mean()) / max(float(np.ptp(cost)), TINY)
     return fitted - BEND * np.ptp(fitted) * away**2, of_fitted
 
 
-def _beyond_noise(values: Vector, influence: Vector, off: Vector, of_off: Vector) -> tuple[Vector, Vector]:
-    """Values `[L]` less the share of `off` `[L]`, what they are off a curve, that is noise (James and Stein)."""
-    noise = 1 - max(0.0, 1 - float((std_error(of_off) ** 2).sum()) / max(float(off @ off), TINY))
+def by_luck(influence: Vector) -> float:
+    """Return how much more than its mean the sum of squares of errors with these influences `[G, L]` may be by luck."""
+    together = influence.T @ influence
+    trace, square = float(np.trace(together)), float((together**2).sum())
+    freedom = trace**2 / square if square > 0 else 1.0
+    return float(chdtri(freedom, BY_LUCK)) / freedom
+
+
+def _beyond_noise(
+    values: Vector, influence: Vector, off: Vector, of_off: Vector, times: float = 1.0
+) -> tuple[Vector, Vector]:
+    """Values `[L]` less the share of `off` `[L]`, what they are off a curve, that `times` its noise may be."""
+    luck, square = times * float((std_error(of_off) ** 2).sum()), float(off @ off)
+    noise = min(1.0, luck / square) if square > 0 else 1.0
     return values - noise * off, influence - noise * of_off

@@ -28,7 +28,8 @@ def concave_fit(x: Vector, y: Vector, weight: Vector) -> Vector:
     bends = -np.maximum(at[:, None] - np.unique(at)[None, 1:-1], 0)
     columns, root = np.hstack([np.ones((len(x), 1)), at[:, None], bends]), np.sqrt(weight / weight.max())
     least = np.append([-np.inf] * 2, np.zeros(bends.shape[1]))
-    found = lsq_linear(columns * root[:, None], y * root, bounds=(least, np.inf), method="bvls").x
+    height = (y - y.mean()) / max(float(np.ptp(y)), np.finfo(float).tiny)  # tolerances of the solver are absolute
+    found = lsq_linear(columns * root[:, None], height * root, bounds=(least, np.inf), method="bvls").x
     kept = np.append([True] * 2, found[2:] > BENT * np.abs(found[2:]).max(initial=0))
     onto: Vector = columns[:, kept] @ np.linalg.pinv(columns[:, kept] * root[:, None]) * root
     return onto

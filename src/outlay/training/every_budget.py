@@ -270,6 +270,7 @@ class Offers:
             step=self.of.steps,
             learned=learned,
             policy=policy,
+            answers=True,
         )
 
 
