@@ -463,7 +463,8 @@ def test_bundles_of_one_network_score_and_allocate(
         if bundle != run.bundle:
             frontier(run, [wanted(name)], export=bundle)
         loaded = outlay.load_bundle(bundle)
-        assert outlay.score(bundle, folder / "rows.parquet", folder / "d.parquet").rows == 3000
+        scored = outlay.score(bundle, folder / "rows.parquet", folder / "d.parquet")
+        assert (scored.rows, scored.forced) == (3000, "no_choice" if name == "untidy" else None)
         drawn = pq.read_table(folder / "d.parquet")
         outlay.score(bundle, folder / "rows.parquet", folder / "m.parquet", members=True)
         each = pq.read_table(folder / "m.parquet")
@@ -477,10 +478,25 @@ def test_bundles_of_one_network_score_and_allocate(
     assert result.rows == len(rows)
     assert 0 < result.cost <= 1.4 * len(rows)
     assert result.gap < 0.01
+    assert (result.forced, result.others) == ("no_choice" if name == "untidy" else None, ())
     if name == "untidy":
         given = pq.read_table(folder / "a.parquet")["action"].to_numpy()
         allowed = rows["allowed"].to_pylist()
         assert all(a in may for a, may in zip(given, allowed, strict=True))
+
+
+def test_an_allocation_names_the_limits_that_its_total_does_not_hold(
+    looked: Runs, habit: Habit, tmp_path: Path
+) -> None:
+    run = copied(looked("network"), tmp_path)
+    manifest = json.loads((run.folder / "manifest.json").read_text())
+    manifest["campaign"]["budget"].append({"name": "large", "cost": "1", "at_most": 0.45})
+    (run.folder / "manifest.json").write_text(json.dumps(manifest))
+    rows = pq.read_table(habit.folder / "log.parquet").slice(0, 100)
+    users = rows.column("user_id").to_numpy(zero_copy_only=False)
+    pq.write_table(rows.take(np.unique(users, return_index=True)[1]), tmp_path / "users.parquet")
+    found = allocate_users(run.folder, tmp_path / "users.parquet", 50.0, tmp_path / "a.parquet")
+    assert found.others == ("large at most 0.45 per decision",)
 
 
 # Wrong input.

@@ -243,7 +243,9 @@ def test_a_scored_file_and_an_allocation_have_the_names(tmp_path: Path) -> None:
 
     scored = outlay.score(run.bundle, rows, tmp_path / "scored.csv")
     listed = allocate_users(run, rows, 3.0, tmp_path / "listed.csv", cost="reserve")
+    nothing = allocate_users(run, rows, 0.0, tmp_path / "nothing.csv")  # what costs nothing in every row costs nothing
 
+    assert (nothing.cost, nothing.shares["none"]) == (0.0, 1.0)
     assert set(scored.shares) == set(listed.shares) == set(OFFERS)
     for name in ("scored.csv", "listed.csv"):
         assert set(pacsv.read_csv(tmp_path / name)["action"].to_pylist()) <= set(OFFERS)

@@ -81,6 +81,7 @@ def score(
             f"warning: {result.held}: the bundle keeps no margin below its limit (hold = serving), and decisions in a "
             "file have no cap that holds it. Decide by outlay serve --cap, or train with --hold certified."
         )
+    _warn_of_forced(result.forced)
     if as_json:
         print_json(result.to_dict())
         return
@@ -88,6 +89,15 @@ def score(
     if not quiet:
         table("", ("action", "share of rows"), [(shown(a), percent(share, 1)) for a, share in result.shares.items()])
         say(f"{out} written: {number(result.rows)} rows.")
+
+
+def _warn_of_forced(forced: str | None) -> None:
+    """Say that rows without a choice are decided as well, where the log has such rows."""
+    if forced is not None:
+        warn(
+            f"warning: in the log, rows have no choice where {forced} (log.forced). Here every row is decided: give "
+            "only rows that have a choice."
+        )
 
 
 def allocate(
@@ -117,6 +127,12 @@ def allocate(
     with progress("allocate", quiet=quiet or as_json) as report:
         opened = Run.open(run)
         result = job(opened, users, total, out, cost=cost, history=history, progress=report)
+    if result.others:
+        warn(
+            f"warning: --total holds money alone, and not {' or '.join(result.others)}. The policies of outlay score "
+            "and outlay serve were chosen under all limits."
+        )
+    _warn_of_forced(result.forced)
     if as_json:
         print_json(result.to_dict())
         return

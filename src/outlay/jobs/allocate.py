@@ -52,6 +52,8 @@ class AllocateResult:
         unknown: values that the vocabulary does not know.
         unseen: users in a state that the log never showed, where the run's policies are tables of states.
         shares: action → share of users who get it.
+        others: the budgets beside that of money, with their limits, which the total says nothing of.
+        forced: by what the log says that a row had no choice (`log.forced`); here every user is decided.
     """
 
     path: Path
@@ -63,6 +65,8 @@ class AllocateResult:
     unknown: int
     unseen: int
     shares: dict[Given, float]
+    others: tuple[str, ...] = ()
+    forced: str | None = None
 
     @property
     def gap(self) -> float:
@@ -130,6 +134,8 @@ def allocate_users(
         unknown=read.unknown,
         unseen=read.unseen,
         shares=dict(zip(map(bundle.names.given, bundle.actions.tolist()), shares.tolist(), strict=True)),
+        others=tuple(f"{b.name} {b.words}" for j, b in enumerate(run.campaign.budgets) if j != run.campaign.money),
+        forced=run.campaign.log.forced,
     )
 
 
@@ -169,6 +175,8 @@ def _read(
     values: list[Floats] = []
     costs: list[Floats] = []
     allowed: list[NDArray[np.bool_]] = []
+    largest = bundle.manifest.largest_costs
+    free = np.zeros(len(bundle.actions), np.bool_) if largest is None else np.array(largest) <= 0  # in every row
     done = unknown = unseen = 0
     for batch in needed_batches(bundle, users, read_past(bundle, users, history)):
         encoded = bundle.schema.encode(batch, file=users)
@@ -180,6 +188,7 @@ def _read(
         values.append(_mean(bundle, run, "q", 0, encoded))
         if reserved is None:
             costs.append(np.maximum(_mean(bundle, run, "outcome", 1 + run.campaign.money, encoded), 0))
+            costs[-1][:, free] = 0
         done += batch.num_rows
     if not done:
         raise LogError("has no rows.", file=users, way_out="Give a file with at least one user to decide for.")

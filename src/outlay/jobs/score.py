@@ -51,6 +51,7 @@ class ScoreResult:
         shares: action → share of rows that get it; with `members`, the share expected of the draw.
         held: the budget that only a cap would hold: the bundle was trained to be served behind one (`hold = serving`),
             and decisions in a file have none; None where a margin is kept.
+        forced: by what the log says that a row had no choice (`log.forced`); here every row is decided.
     """
 
     path: Path
@@ -59,6 +60,7 @@ class ScoreResult:
     unseen: int
     shares: dict[Given, float]
     held: str | None = None
+    forced: str | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """For `--json`."""
@@ -320,6 +322,7 @@ def _result(out: Path, bundle: Bundle, files: Sequence[Path]) -> ScoreResult:
         unseen=sum(part.unseen for part in totals),
         shares=dict(zip(map(bundle.names.given, bundle.actions.tolist()), (given / count).tolist(), strict=True)),
         held=next((budget.name for budget, held in zip(campaign.budgets, campaign.held, strict=True) if held), None),
+        forced=campaign.log.forced,
     )
 
 
