@@ -353,6 +353,17 @@ def test_after_the_look_every_budget_says_whether_it_is_certified_and_what_is_su
     assert "None of 101 budgets" in page(certified=-1.0).text
 
 
+def test_the_campaigns_own_budget_is_certified_first_where_others_are_not() -> None:
+    """It has a share of the look for itself, so it may be certified where no budget of the curve is."""
+    none = replace(found(certified=-1.0), requested=found(certified=1.0).requested)
+    own = replace(none, requested=(replace(none.requested[0], confidence=0.9938),))
+    assert frontier_words.judged(own).startswith("Your budget is certified at 99.38%; 0 of 101 budgets")
+    assert frontier_words.badge(own).title.startswith("Your budget is certified at 99.38%; none of 101 budgets")
+    assert frontier_words.badge(own).kind == "open"
+    assert frontier_words.judged(found(certified=-1.0)).startswith("0 of 101 budgets")
+    assert frontier_words.badge(found(certified=1.0)).title.startswith("Every budget")
+
+
 def badge(got: _Page) -> str | None:
     return next(attrs["class"] for _, attrs in got.tags if "badge" in str(attrs.get("class")))
 

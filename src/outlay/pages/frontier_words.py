@@ -392,9 +392,9 @@ def badge(curve: BudgetCurve) -> Badge:
     known = (p.confidence for p in (*points, *curve.requested) if p.confidence is not None)
     own = next((exact(each) for each in known if each != band.confidence), None)
     alone = f" The mixture that the run serves has a share of the look for itself: its bounds are at {own}."
-    share = "Every budget" if kept == len(points) else f"{kept or 'None'} of {len(points)} budgets"
-    how = "held while serving" if held else f"certified at {sure}"
-    title = f"{share} of the curve {how}" + (f"; {lost} lose against the old policy" if lost else "")
+    share = "Every budget" if kept == len(points) else f"{kept or 'none'} of {len(points)} budgets"
+    how, served = "held while serving" if held else f"certified at {sure}", _own_certified(curve)
+    title = capital(f"{served}{share} of the curve {how}") + (f"; {lost} lose against the old policy" if lost else "")
     certify = (
         "who had no part in learning or choosing"
         if curve.folds == 1
@@ -402,7 +402,7 @@ def badge(curve: BudgetCurve) -> Badge:
     )
     return Badge(
         title,
-        "no" if not kept else "open" if kept < len(points) or lost or held else "yes",
+        "no" if not kept and not served else "open" if kept < len(points) or lost or held else "yes",
         (
             (f"{curve.holding.words} " if curve.holding is not None else "")
             + (f"{CERTIFIED}: {losses(curve)} " if lost else "")
@@ -422,7 +422,17 @@ def judged(curve: BudgetCurve) -> str:
     points, sure = curve.curve, exact(curve.band.confidence)
     if held := sum(p.held for p in points):
         return f"{held} of {len(points)} budgets of the curve are held while serving: nothing else stands against them"
-    return f"{sum(bool(p.certified) for p in points)} of {len(points)} budgets of the curve are certified at {sure}"
+    kept = sum(bool(p.certified) for p in points)
+    return f"{_own_certified(curve)}{kept} of {len(points)} budgets of the curve are certified at {sure}"
+
+
+def _own_certified(curve: BudgetCurve) -> str:
+    """That the campaign's own budget is, which has another share of the look, where others are not; else nothing."""
+    if all(p.certified for p in curve.curve):
+        return ""
+    limit = curve.budgets[curve.place].limit
+    own = next((p for p in curve.requested if p.budget == limit and p.certified and p.confidence is not None), None)
+    return "" if own is None else f"Your budget is certified at {exact(own.confidence or 0)}; "
 
 
 def losses(curve: BudgetCurve) -> str:
