@@ -400,7 +400,7 @@ def test_a_run_that_is_cut_off_leaves_nothing_that_reads_as_finished(tmp_path: P
 
     with pytest.raises(KeyboardInterrupt):
         prepare(path, tmp_path / "DATA", progress=stop)
-    with pytest.raises(FolderError, match=r"is not finished: .* run the same command again"):
+    with pytest.raises(FolderError, match=r"is not finished: .* run outlay prepare again"):
         Transitions.open(tmp_path / "DATA")
     data = prepare(path, tmp_path / "DATA")
     (tmp_path / "DATA" / "manifest.json").unlink()

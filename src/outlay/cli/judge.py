@@ -300,7 +300,9 @@ def _show_frontier(curve: BudgetCurve, campaign: Campaign, run: Path, *, asked: 
     if answers and curve.goals and not asked:
         say(answers.headline, *answers.how)
     elif curve.goals and (asked or verbose):
-        say(*(goal_line(goal, wording) if answers is None else answers.line(goal) for goal in curve.goals))
+        looked = curve.band is not None
+        lines = (goal_line(g, wording, looked=looked) if answers is None else answers.line(g) for g in curve.goals)
+        say(*lines)
     if any(point.slack for point in curve.requested):
         say(f"Above {plain(curve.curve[-1].budget)} no policy of this curve spends more: it brings what that brings.")
     if money.limit < curve.least:

@@ -21,6 +21,7 @@ from outlay.core.machine import disk_way_out
 
 MANIFEST = "manifest.json"
 FRAME = ("format", "version", "sha256")  # what documents say besides their content
+COMMANDS = {"run": "outlay train", "comparison": "outlay compare", "data": "outlay prepare"}  # by what they make
 VERSIONS = {"bundle": 2}  # of the formats that have changed; all others are of version 1
 
 
@@ -180,10 +181,11 @@ def read_manifest(folder: Path, kind: str, *, unfinished: str = "Make it again."
     """
     if (partial := partial_of(folder)).is_dir() and not folder.exists():
         option = ", with --resume" if kind in ("run", "comparison") else ""
+        command = COMMANDS.get(kind, "the command that makes it")
         raise FolderError(
             f"is not finished: what is done of it is in {partial}.",
             file=folder,
-            way_out=f"If it was cut off, run the same command again{option}.",
+            way_out=f"If it was cut off, run {command} again{option}.",
         )
     if not folder.exists():
         raise FolderError("does not exist.", file=folder, way_out="Check the path.")
@@ -210,8 +212,10 @@ def read_document(path: Path, kind: str, *, unfinished: str = "Make it again.") 
         raise FolderError("is not valid JSON: the folder is damaged.", file=path, way_out=unfinished) from None
     found = document.get("format") if isinstance(document, dict) else None
     if found != f"outlay-{kind}":
+        inside = path.parent / kind
+        here = f", such as {inside}" if (inside / MANIFEST).exists() else ""
         raise FolderError(
-            f"format is {found!r}; expected 'outlay-{kind}'.", file=path, way_out=f"Give {_folder(kind)}."
+            f"format is {found!r}; expected 'outlay-{kind}'.", file=path, way_out=f"Give {_folder(kind)}{here}."
         )
     if document.get("version") != (wanted := VERSIONS.get(kind, 1)):
         raise FolderError(

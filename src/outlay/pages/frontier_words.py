@@ -255,13 +255,14 @@ def headline(point: CurvePoint, wording: CurveWording) -> list[str]:
     return [bought, ends(point.low, point.high, wording.digits), f"At that budget, {wording.marginal(point)}."]
 
 
-def goal_line(goal: Goal, wording: CurveWording) -> str:
-    """A goal and the budget that reaches it, before totals are told."""
+def goal_line(goal: Goal, wording: CurveWording, *, looked: bool) -> str:
+    """A goal and the budget that reaches it, where no totals are told; `looked`: at the certify users."""
     asked = question(goal, wording.names)
     if goal.point is None:
         return f"{asked}: {out_of_reach(goal)}."
     told = f"{plain(goal.point.budget)} {per(wording.budgets[wording.place])} buys {wording.value(goal.point.value)}"
-    return f"{asked}: {told}, by the users who also chose it."
+    whose = "who had no part in choosing it" if looked else "who also chose it"
+    return f"{asked}: {told}, by the users {whose}."
 
 
 def out_of_reach(goal: Goal) -> str:
