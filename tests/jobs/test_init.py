@@ -307,6 +307,18 @@ def test_rows_that_no_time_tells_apart_are_users_in_groups(tmp_path: Path, days:
     assert not check(tmp_path / "campaign.toml").blocks
 
 
+def test_many_copies_of_rows_leave_users_and_times_as_they_are(tmp_path: Path) -> None:
+    """An eighth of the rows stands twice: a file was exported again, and appended."""
+    columns = panel(users=200)
+    count = len(columns["day"]) // 8
+    doubled = {name: [*values, *values[:count]] for name, values in columns.items()}
+    found = guide(write(tmp_path, doubled), tmp_path / "campaign.toml")
+    role = {each.role: each.column for each in found.looked}
+    assert (role["user"], role["time"]) == ("user_id", "day")
+    (error,) = found.errors
+    assert f"{count} rows are exact copies" in error.message
+
+
 def test_two_doubled_users_make_no_path(tmp_path: Path) -> None:
     rng, n = np.random.default_rng(0), 500
     offer = rng.choice(["none", "mail"], n)

@@ -87,7 +87,7 @@ def test_whoever_starts_a_server_is_told_which_one_it_serves(bundle: Bundle, tmp
     cap: dict[str, Any] = {"caps": {"total": 50}}
     starts: list[tuple[dict[str, Any], list[str]]] = [
         (cap, ["behind a cap", "no margin below the limit", "certified"]),
-        ({}, ["without a cap users get the certified mixture"]),
+        ({}, ["without a cap users get the mixture that keeps a margin"]),
         (cap | {"hold": "certified"}, []),
         (cap | {"plan": {"start": "2027-03-01", "days": 28}}, []),
     ]

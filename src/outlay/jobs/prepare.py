@@ -336,7 +336,7 @@ def _users(log: Log, table: str, last_time: int, folder: Path) -> tuple[NDArray[
             f"its {count:,} users are too few: none falls into the part {' and '.join(empty)}.",
             file=log.source.file,
             where="train.shares",
-            way_out="Give a longer log, or larger shares for that part.",
+            way_out="Give a log of more users, or larger shares for that part.",
         )
     return users, ordered, grouped
 

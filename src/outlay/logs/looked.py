@@ -52,6 +52,7 @@ class Looked:
         free: columns that have no role yet.
         found: role → the guess.
         user: SQL of the user; None where every row is a user of its own.
+        told_by: SQL of the rows that tell what is one user's: all, or each of several exact copies once.
         rare: some rows, once user and time are known.
         since: columns that count how long something is ago → what they count.
         lags: columns that hold or add up another one's value of the user's row before.
@@ -65,6 +66,7 @@ class Looked:
     free: dict[str, ScannedColumn] = field(default_factory=dict)
     found: dict[str, Guess] = field(default_factory=dict)
     user: str | None = None
+    told_by: str = "log"
     rare: Evidence = field(default_factory=lambda: Evidence({}, {}, None))
     since: dict[str, list[str]] = field(default_factory=dict)
     lags: dict[str, str] = field(default_factory=dict)

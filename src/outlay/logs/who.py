@@ -12,6 +12,7 @@ from outlay.logs.source import WHOLE
 
 PEOPLE = 300  # users below which rows may be sums over people
 SUMMED = 20_000  # rows of a log of sums at most
+ONCE = "(SELECT DISTINCT * FROM log)"
 ODD = 0.02  # part of users with two rows, or of rows with the time of another, up to which these are doubled
 
 
@@ -68,11 +69,15 @@ def _settle(log: Looked, column: ScannedColumn, why: str, near: tuple[str, ...],
     if not repeats(log.source, plain(column.name)):
         log.give("user", column, why, sure=sure, others=near)
         return
-    within = look_within(log, column)
-    if within is not None and within.time is not None:
-        log.give("user", column, why, sure=sure, others=near)
-        log.user = plain(column.name)
-        return
+    for rows in ("log", ONCE):
+        log.told_by = rows
+        within = look_within(log, column)
+        if within is not None and within.time is not None:
+            but = "" if rows == "log" else "; CHECK: but for rows that are exact copies of others"
+            log.give("user", column, f"{why}{but}", sure=sure, others=near)
+            log.user = plain(column.name)
+            return
+    log.told_by = "log"
     twice = f"{column.name} has several rows of some values, and no column of times tells them apart"
     log.found["user"] = Guess("each row", f"CHECK: {twice}, so each row counts as a user", None, sure=False)
     log.give("cluster", column, "rows of one value are one user's, or doubled: they count as one piece of evidence")
@@ -148,8 +153,8 @@ def look_within(log: Looked, c: ScannedColumn) -> Within | None:
     inner += [f"count(DISTINCT {plain(o.name)}) AS n{i}" for i, o in enumerate(others)]
     [(users, twice, *rest)] = log.source.run(
         f"SELECT count(*), count(*) FILTER (k > 1), {', '.join(parts) or '0'} FROM "
-        f"(SELECT count(*) AS k{''.join(', ' + each for each in inner)} FROM log WHERE {plain(c.name)} IS NOT NULL "
-        f"GROUP BY {plain(c.name)})"
+        f"(SELECT count(*) AS k{''.join(', ' + each for each in inner)} FROM {log.told_by} "
+        f"WHERE {plain(c.name)} IS NOT NULL GROUP BY {plain(c.name)})"
     )
     if not twice or twice < ODD * users:
         return None

@@ -312,10 +312,10 @@ def mixture_words(loaded: LoadedBundle, *, capped: bool) -> str:
     if capped:
         return (
             "behind a cap users get the mixture that keeps no margin below the limit (measured at "
-            f'{four(full)} {unit}); the certified one ({four(less)}) is served with hold = "certified" in serve.toml. '
-            "With a [plan] the money lasts as long as the days."
+            f'{four(full)} {unit}); the one that keeps a margin ({four(less)}) is served with hold = "certified" in '
+            "serve.toml. With a [plan] the money lasts as long as the days."
         )
-    return f"without a cap users get the certified mixture (measured at {four(less)} {unit})."
+    return f"without a cap users get the mixture that keeps a margin (measured at {four(less)} {unit})."
 
 
 def register_bundle(ledger: Ledger, loaded: LoadedBundle, config: ServeConfig, now: int) -> list[str]:
