@@ -341,7 +341,7 @@ class FoldPolicies:
         """The linear program for any budget, with a margin for the look that will certify the whole curve.
 
         Args:
-            of: the mixture whose constant actions take part, and whose limits are held as in all others.
+            of: `chosen`, or `spending`, for which the money budget has no margin; its constant actions take part.
         """
         context, data, places = self.context, self.context.data, self.places(of)
         held = of is self.spending
