@@ -106,10 +106,6 @@ def check_replaceable(path: Path, kind: str | None = None) -> None:
         return
     if not path.is_dir():
         raise FolderError("a file stands where a folder is to be written.", file=path, way_out="Give another --out.")
-    if path.resolve() == Path.cwd():
-        raise FolderError(
-            "is the folder that you are in, which is not replaced.", file=path, way_out="Give another --out."
-        )
     found = kind_of(path)
     if found is not None and kind is not None and found != kind:
         raise FolderError(
@@ -122,6 +118,10 @@ def check_replaceable(path: Path, kind: str | None = None) -> None:
             "the folder exists and outlay did not write it (it has no manifest.json of outlay), so it is not replaced.",
             file=path,
             way_out="Give another --out, or remove the folder yourself.",
+        )
+    if path.resolve() == Path.cwd():
+        raise FolderError(
+            "is the folder that you are in, which is not replaced.", file=path, way_out="Give another --out."
         )
 
 
