@@ -1,4 +1,4 @@
-"""Of what policies were measured at, what is luck.
+"""How much of a measured objective is luck, and what is left without it.
 
 Policies of a family have much in common: a line of another estimate of theirs, a curve that bends down as they cost
 more. What one of them is measured at beyond that is kept as far as it is more than noise.
