@@ -46,6 +46,17 @@ def test_a_user_that_is_the_place_of_a_row_is_a_warning(tmp_path: Path) -> None:
     assert "log.user" in where(check(path), "warning")
 
 
+def test_money_below_zero_is_a_warning(tmp_path: Path) -> None:
+    path = campaign_file(tmp_path, panel(users=300))
+    text = path.read_text()
+    assert "budget.cost" not in {finding.key for finding in check(path).findings}
+    path.write_text(text.replace('cost = "coupon * active"', 'cost = "coupon - 1.5"'))
+    (finding,) = (finding for finding in check(path).findings if finding.key == "budget.cost")
+    assert finding.level == "warning"
+    assert finding.count == panel(users=300)["coupon"].count(1)
+    assert "value -0.5" in finding.message
+
+
 @pytest.mark.parametrize(
     ("limit", "ends"),
     [

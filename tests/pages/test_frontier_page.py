@@ -560,6 +560,14 @@ def test_every_goal_is_met_by_its_budget_and_by_none_below() -> None:
         assert goal.sure.budget >= goal.point.budget
 
 
+def test_less_than_today_is_asked_for_in_words_that_say_so() -> None:
+    content = told()
+    (goal,) = reached(content, asked(gain=-0.5), lambda _: content.curve[0])
+    answers = CurveAnswers.of(replace(content, goals=(goal,)), campaign(content))
+    assert answers is not None
+    assert answers.line(goal).startswith("50% fewer active days")
+
+
 def test_a_goal_beyond_the_curve_is_said_to_be_no_budget_of_it() -> None:
     content = told()
     goals = reached(content, asked(gain=0.99, worth=1e-9), lambda _: content.curve[0])

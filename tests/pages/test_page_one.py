@@ -209,6 +209,14 @@ def test_a_refusal_says_why_and_shows_no_figure_of_the_policy(kind: ReasonKind) 
     assert "1,027,600" not in said(found)
 
 
+def test_a_refusal_for_want_of_propensities_does_not_say_that_decisions_were_too_few() -> None:
+    found = page(judged(VerdictKind.REFUSED))
+    reason = Reason(ReasonKind.NOT_CHECKED, {"found": Reason(ReasonKind.MISFIT)})
+    certificate = replace(found.evaluation.certificate, reason=reason)
+    said = replace(found, evaluation=replace(found.evaluation, certificate=certificate)).sure[0]
+    assert not missing(said, "How it was decided who was given what")
+
+
 def test_every_reason_to_refuse_has_its_sentence() -> None:
     assert set(REFUSED) == WITHHOLDING
 

@@ -186,6 +186,13 @@ def _values(log: Log, missing: dict[str, int]) -> list[Finding]:
         if count:
             message = f"{value.words} in {count:,} rows, {_first(log, value.condition, value.column)}."
             findings.append(Finding("error", value.key, message, value.way_out, int(count), value.budget))
+    money = log.campaign.budgets[log.campaign.money].name
+    below = f"{log.costs[log.campaign.money]} < 0"
+    [(count,)] = log.source.run(f"SELECT count(*) FILTER ({below}) FROM roles")
+    if count:
+        message = f"cost of {money} is below 0 in {count:,} rows, {_first(log, below, log.costs[log.campaign.money])}."
+        way_out = "If money came back, take it off the row it was paid for; else fix it, or leave these rows out."
+        findings.append(Finding("warning", "budget.cost", message, way_out, count, money))
     if log.campaign.log.eligible and log.campaign.log.labels:
         unknown = f"{log.choice} AND len(eligible) > list_count(eligible)"
         [(count,)] = log.source.run(f"SELECT count(*) FILTER ({unknown}) FROM roles")

@@ -63,12 +63,13 @@ class CurveAnswers:
         return said
 
     def _saved(self, goal: Goal) -> str:
+        today = f"today's {self.names.reward}"
         if goal.sure is not None and self._saves(goal.sure):
-            return f"A limit of {self.limit(goal.sure)} does the first: sure ({self.sure}) of no less than today."
+            return f"A limit of {self.limit(goal.sure)} keeps {today}: sure ({self.sure}) of no less."
         assert goal.point is not None
         none = f"no limit up to today's money is sure ({self.sure}) of it"
         more = none if goal.sure is None else f"{self.limit(goal.sure)} is sure of it ({self.sure})"
-        return f"By estimate a limit of {self.limit(goal.point)} does the first; {more}."
+        return f"By estimate a limit of {self.limit(goal.point)} keeps {today}; {more}."
 
     @property
     def _saving(self) -> str:

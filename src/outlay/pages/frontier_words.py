@@ -278,7 +278,9 @@ def question(goal: Goal, names: Names) -> str:
         case "same money":
             return "Today's money, spent better"
         case "gain":
-            return f"{plain(100 * (goal.asked or 0.0))}% more {names.reward}"
+            share = 100 * (goal.asked or 0.0)
+            side = "more" if share >= 0 else "fewer" if names.counts and not names.reward_unit else "less"
+            return f"{plain(abs(share))}% {side} {names.reward}"
         case "worth":
             return f"Stop where one more costs over {plain(goal.asked or 0.0)} {names.money_unit}".strip()
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from outlay.core.actions import shown
 from outlay.core.campaign import Campaign
-from outlay.core.reasons import ReasonKind
+from outlay.core.reasons import Reason, ReasonKind
 from outlay.core.wording import NONE, change, exact, four, number, percent, plain, size, weeks
 from outlay.estimators.certificate import BudgetBound
 from outlay.evaluating.evaluation import Evaluation
@@ -31,6 +31,7 @@ REFUSED = {
     ReasonKind.DOUBTED: "A check of the figures was not passed.",
     ReasonKind.SHARED: "What one user gets out of it depends on how many others get it, and no log can show that.",
 }
+MISFIT = "How it was decided who was given what could not be learned, so nothing could confirm the figures."
 GAIN = {VerdictKind.SERVE, VerdictKind.BEHIND_CAP, VerdictKind.OLD_RULED_OUT}  # the switch is what is advised
 UNKNOWN = {VerdictKind.PROMISING, VerdictKind.UNASSIGNED}  # how the log's actions were drawn
 MISSING = {
@@ -133,7 +134,7 @@ class PageOne:
         found, verdict, certificate = self.totals, self.evaluation.verdict, self.evaluation.certificate
         said: list[str] = []
         if self.kind is VerdictKind.REFUSED and certificate.reason is not None:
-            return [REFUSED[certificate.reason.kind], f"Keep {self._today} until a test or another log says more."]
+            return [_refused(certificate.reason), f"Keep {self._today} until a test or another log says more."]
         if self.kind in UNKNOWN:
             said.append("It is not known how it was decided who was given what, so this log can prove nothing.")
         kept = " and of staying within the limit" if certificate.certified else ""
@@ -449,3 +450,11 @@ class PageOne:
 
     def _given(self, each: SegmentTotals) -> str:
         return NONE if each.given is None else " → ".join(number(x, 2) for x in each.given)
+
+
+def _refused(reason: Reason) -> str:
+    """Why this log cannot tell, in a sentence."""
+    found = reason.figures.get("found")
+    if reason.kind is ReasonKind.NOT_CHECKED and isinstance(found, Reason) and found.kind is ReasonKind.MISFIT:
+        return MISFIT
+    return REFUSED[reason.kind]
