@@ -414,6 +414,19 @@ def test_names_that_say_little_get_labels_to_be_filled_in(tmp_path: Path) -> Non
     assert "[labels]" not in plain
 
 
+def test_a_few_texts_among_numbers_count_as_missing_and_the_draft_says_so(tmp_path: Path) -> None:
+    columns = panel(users=100)
+    numbers = [f"{i + 0.25}" for i in range(len(columns["day"]))]
+    for name in ("balance", "order_id"):
+        columns[name] = ["n/a", *numbers[1:]]
+    text = init(write(tmp_path, columns), tmp_path / "campaign.toml")
+    assert not missing(text, "try_cast(balance as double)", "# CHECK: balance: 1 of 400 texts", "'n/a'")
+    assert "order_id as" not in text
+    assert not check(tmp_path / "campaign.toml").blocks
+    columns["balance"] = ["n/a" if i % 20 == 0 else text for i, text in enumerate(numbers)]
+    assert "balance as" not in init(write(tmp_path, columns), tmp_path / "other.toml")
+
+
 def test_a_log_that_no_draft_fits_is_refused_with_what_check_says(tmp_path: Path) -> None:
     columns = panel(users=100)
     columns["active"] = [math.inf, *columns["active"][1:]]

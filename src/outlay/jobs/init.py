@@ -265,6 +265,7 @@ def _draft(
         one_step=not roles.repeats,
         read=read,
         random=roles.random,
+        stray={column.name: column.stray for column in columns if column.stray},
     )
     if draft.one_step and "terminal" in draft.roles:
         end = draft.roles["terminal"]
@@ -385,6 +386,7 @@ class Draft:
         outcomes: columns that follow from the action and are nothing else.
         dropped: role → why it is not written though a column looks like it.
         kept: columns without a value in some rows, which are left out.
+        stray: column → which of its texts are no numbers.
         read: how the texts of its files are read.
         random: whether no column predicts the action.
         gaps: that users' days have no row, in words; None where hardly any lacks one.
@@ -403,6 +405,7 @@ class Draft:
     outcomes: tuple[str, ...] = ()
     dropped: dict[str, str] = field(default_factory=dict)
     kept: tuple[str, ...] = ()
+    stray: dict[str, str] = field(default_factory=dict)
     gaps: str | None = None
     read: Recognised | None = None
     random: bool = False
@@ -521,6 +524,8 @@ class Draft:
             f"categorical = {_toml_list(self.categorical or ([] if self.numeric else ['1']))}",
             f"numeric = {_toml_list(self.numeric)}",
         ]
+        stray = {name: why for name, why in self.stray.items() if name not in self.left_out}
+        lines += [f"# CHECK: {_comment(name)}: {_comment(why)}." for name, why in stray.items()]
         lines += [f"# left out: {_comment(column)} ({_comment(reason)})" for column, reason in self.left_out.items()]
         lines += self._reading()
         lines += [

@@ -66,6 +66,7 @@ NAMES = {
     r"display|youtube|tiktok|instagram|newsletter|spend|spent|budget|mdsp|mdip|channel\d*|media|adspend|s|i)(_|$)",
 }
 CHUNK = 100  # columns a scan
+STRAY = 0.01  # of a column's texts that may be no numbers where it holds numbers
 FEW = 50  # distinct values of a category at most
 PAIRS = 20  # of a user's rows, that a rule has to hold in
 
@@ -102,9 +103,11 @@ class ScannedColumn:
         distinct: approximate.
         missing: rows without a value.
         low, high: of numbers only.
-        written: as a campaign file has it: the name, or an expression where the texts have decimal commas.
+        written: as a campaign file has it: the name, or an expression where the texts have decimal commas or a few of
+            them are no numbers.
         texts: all values of a text with few of them, else none.
         percent: whether its texts were written with a sign of per cent.
+        stray: which of its texts are no numbers, where nearly all are: they count as missing; else empty.
         index: whether it numbers the rows from 0 or 1, in their order.
     """
 
@@ -118,6 +121,7 @@ class ScannedColumn:
     texts: tuple[str, ...] = ()
     index: bool = False
     percent: bool = False
+    stray: str = ""
 
     @property
     def is_number(self) -> bool:
@@ -180,10 +184,27 @@ def _of_text(source: Source, column: ScannedColumn, *, commas: bool) -> ScannedC
         [(low, high)] = source.run(f"SELECT min({sql}), max({sql}) FROM log")
         return replace(column, type="DOUBLE", low=low, high=high, written=sql)
     if column.distinct > 2 * FEW:
-        return column
+        return _nearly_numbers(source, column)
     rows = source.run(f"SELECT DISTINCT {name} FROM log WHERE {name} IS NOT NULL ORDER BY 1 LIMIT {FEW + 1}")
     texts = tuple(str(text) for (text,) in rows)
     return replace(column, distinct=len(texts), texts=texts) if len(texts) <= FEW else column
+
+
+def _nearly_numbers(source: Source, column: ScannedColumn) -> ScannedColumn:
+    """A column of numbers with a few texts among them, such as `n/a`; else the column as it is."""
+    sql = f"try_cast({plain(column.name)} as double)"
+    stray = f"{sql} IS NULL AND {quoted(column.name)} IS NOT NULL"
+    [(count, present, first, low, high)] = source.run(
+        f"SELECT count(*) FILTER ({stray}), count({quoted(column.name)}), any_value({quoted(column.name)}) "
+        f"FILTER ({stray}), min({sql}), max({sql}) FROM log"
+    )
+    if not 0 < count <= STRAY * present or any(
+        named(column, name) for name in (NAMES["user"], NAMES["time"], IDENTIFIER)
+    ):
+        return column
+    said = f"{count:,} of {present:,} texts are no numbers, {first!r} for one, and count as missing"
+    missing = column.missing + int(count)
+    return replace(column, type="DOUBLE", low=low, high=high, missing=missing, written=sql, stray=said)
 
 
 def repeats(source: Source, user: str) -> bool:
