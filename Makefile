@@ -36,18 +36,23 @@ setup: $(STAMP)
 
 setup-all: $(STAMP_ALL)
 
-$(STAMP): pyproject.toml constraints.txt
+# Python compiles what it imports; compiling all of it beforehand takes as long as installing it.
+INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile --constraint constraints.txt --editable
+
+$(BIN)/python:
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "outlay needs Python 3.11 or newer; this is %d.%d. Try: make PYTHON=python3.12" % sys.version_info[:2])'
-	test -x $(BIN)/python || $(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[test]'
+	test -x $@ || $(PYTHON) -m venv .venv
+
+$(STAMP): pyproject.toml constraints.txt | $(BIN)/python
+	$(INSTALL) '.[test]'
 	touch $(STAMP)
 
-$(STAMP_ALL): $(STAMP)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[all]'
-	touch $(STAMP_ALL)
+$(STAMP_ALL): pyproject.toml constraints.txt | $(BIN)/python
+	$(INSTALL) '.[all]'
+	touch $(STAMP) $(STAMP_ALL)
 
 $(STAMP_DOCS): $(STAMP)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[docs]'
+	$(INSTALL) '.[docs]'
 	touch $(STAMP_DOCS)
 
 docs: $(STAMP_DOCS)

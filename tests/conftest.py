@@ -175,6 +175,25 @@ def counted(habit: Habit, once: Once) -> Path:
     return once("counted", lambda at: outlay.train(habit.campaign, at / "run")) / "run"
 
 
+@pytest.fixture(scope="session")
+def counted_and_evaluated(counted: Path, once: Once) -> Path:
+    """A copy of `counted`, evaluated; shared, so only read it."""
+
+    def fill(folder: Path) -> None:
+        shutil.copytree(counted, folder / "run")
+        outlay.evaluate(folder / "run")
+
+    return once("counted and evaluated", fill) / "run"
+
+
+@pytest.fixture(scope="module")
+def few_budgets() -> Iterator[int]:
+    """Of a curve: each point of one that was looked at has a certificate of its own."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("outlay.evaluating.curve.BUDGETS", 11)
+        yield 11
+
+
 @pytest.fixture
 def run(finished: Path, tmp_path: Path) -> Path:
     """A copy of `finished` to do with as one likes."""

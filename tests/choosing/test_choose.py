@@ -65,16 +65,20 @@ def log(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return outlay.simulate("habit", tmp_path_factory.mktemp("habit"), users=6000, seed=3)
 
 
+@pytest.fixture(scope="module")
+def data(log: Path, tmp_path_factory: pytest.TempPathFactory) -> Transitions:
+    return outlay.prepare(log, tmp_path_factory.mktemp("data") / "data")
+
+
 def errors(found: Selection, which: str) -> NDArray[np.float64]:
     campaign = found.measure.data.campaign
     return np.array([std_error(coordinates(getattr(kept, which), campaign)[1]) for kept in found.measured])
 
 
 def test_smooth_amounts_take_a_part_of_the_errors_away_and_the_margin_is_that_of_the_certificate(
-    log: Path, tmp_path: Path
+    data: Transitions, tmp_path: Path
 ) -> None:
-    outlay.prepare(log, tmp_path / "data")
-    found = chosen(Transitions.open(tmp_path / "data"), tmp_path)
+    found = chosen(data, tmp_path)
     assert found.measure.smooth
     ratio = errors(found, "fitted") / errors(found, "certifying")
     assert (ratio[1:-1] < 0.95).all()
@@ -109,9 +113,8 @@ def test_limits_lowered_by_the_room_keep_it_also_where_users_seldom_decide(tmp_p
     assert excess[1] - excess[0] == pytest.approx(solved.weights @ solved.margin)
 
 
-def test_a_mixture_leaves_the_room_that_it_needs_itself_and_spends_the_rest(log: Path, tmp_path: Path) -> None:
+def test_a_mixture_leaves_the_room_that_it_needs_itself_and_spends_the_rest(data: Transitions, tmp_path: Path) -> None:
     """Its members' errors cancel in part: it needs less than they do on average."""
-    data = outlay.prepare(log, tmp_path / "data")
     found, campaign = chosen(data, tmp_path), data.campaign
     users = [len(data.users_of(split)) for split in (SELECT, CERTIFY)]
     assert len(found.members) == 2
@@ -134,9 +137,8 @@ def test_a_mixture_leaves_the_room_that_it_needs_itself_and_spends_the_rest(log:
     assert spend + found.margin[0] == pytest.approx(2.2, abs=1e-3)
 
 
-def test_what_constants_beat_by_more_than_noise_is_not_served(log: Path, tmp_path: Path) -> None:
+def test_what_constants_beat_by_more_than_noise_is_not_served(data: Transitions, tmp_path: Path) -> None:
     """All that was found gives the least to everybody: far below the limit, and far below the best constants."""
-    data = outlay.prepare(log, tmp_path / "data")
     poor, best = chosen(data, tmp_path, [0]), chosen(data, tmp_path)
     assert [kept.policy.name for kept in poor.measured] == ["always 0"]
 
@@ -167,8 +169,8 @@ def test_few_states_are_countable_and_a_run_says_so(habit_run: Run) -> None:
 
 
 @pytest.fixture(scope="module")
-def habit_run(log: Path, tmp_path_factory: pytest.TempPathFactory) -> Run:
-    return outlay.train(log, tmp_path_factory.mktemp("run") / "run")
+def habit_run(counted: Path) -> Run:
+    return Run.open(counted)
 
 
 def test_what_training_makes_by_default_can_be_allocated(log: Path, habit_run: Run, tmp_path: Path) -> None:
@@ -225,9 +227,8 @@ def test_what_is_called_the_least_is_that_of_all_policies_that_were_measured(tmp
     assert not missing(message, "the least coupon_cost allowed")
 
 
-def offered_by_a_rule(log: Path, folder: Path, **how: Any) -> Selection:
+def offered_by_a_rule(data: Transitions, folder: Path, **how: Any) -> Selection:
     """Coupons 1, 2 and 4 for everybody; a quarter 2 and the rest 4 cost more than the limit of 2.2."""
-    data = outlay.prepare(log, folder / "data")
     context = RunContext(data, data.campaign, np.ones(1), ("reward", "coupon_cost"), None, 0, folder)
     places = [data.actions.tolist().index(value) for value in (1.0, 2.0, 4.0)]
     policies = [
@@ -242,9 +243,9 @@ def offered_by_a_rule(log: Path, folder: Path, **how: Any) -> Selection:
     return choose(context, policies, **how)
 
 
-def test_weights_that_a_rule_found_are_kept_as_they_are(log: Path, tmp_path: Path) -> None:
+def test_weights_that_a_rule_found_are_kept_as_they_are(data: Transitions, tmp_path: Path) -> None:
     """Whether they keep the limits or not: that is told by the certificate."""
-    found = offered_by_a_rule(log, tmp_path, weights=np.array([0.0, 0.25, 0.75]))
+    found = offered_by_a_rule(data, tmp_path, weights=np.array([0.0, 0.25, 0.75]))
     assert [(kept.policy.name, weight) for kept, weight in zip(found.members, found.weights, strict=True)] == [
         ("always 2", 0.25),
         ("always 4", 0.75),
@@ -252,8 +253,8 @@ def test_weights_that_a_rule_found_are_kept_as_they_are(log: Path, tmp_path: Pat
     assert found.weights @ [kept.coordinates[1] for kept in found.members] > 2.2
 
 
-def test_one_policy_alone_is_the_best_that_keeps_the_limits(log: Path, tmp_path: Path) -> None:
-    found = offered_by_a_rule(log, tmp_path, alone=True)
+def test_one_policy_alone_is_the_best_that_keeps_the_limits(data: Transitions, tmp_path: Path) -> None:
+    found = offered_by_a_rule(data, tmp_path, alone=True)
     (kept,) = found.members
     assert found.weights.tolist() == [1.0]
     assert kept.policy.name == "always 2"  # a constant that was not offered is better by more than noise

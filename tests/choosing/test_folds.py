@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 import outlay
-from conftest import Habit
+from conftest import TRAIN, Habit
 from outlay.bundles.pool import Pool
 from outlay.choosing.choose import Selection
 from outlay.choosing.evaluated_policy import mixture_of
@@ -43,6 +43,7 @@ from small_logs import campaign, draw, random_cmdp
 
 Array = NDArray[Any]
 
+pytestmark = pytest.mark.usefixtures("few_budgets")
 SHARES = st.lists(st.floats(0.01, 1), min_size=1, max_size=4).map(lambda w: np.array(w) / np.sum(w))
 FAST = {"layers": (8,), "embedding": 2, "min_steps": 200, "epochs": 0.1}
 
@@ -265,8 +266,11 @@ def test_everyone_measures_the_mixture_each_by_the_policies_of_their_fold(run: R
     np.testing.assert_allclose(found, wanted, atol=1e-12)
 
 
-def test_an_evaluation_rests_on_all_users_and_is_one_look(run: Run) -> None:
-    found = outlay.evaluate(run)
+def test_an_evaluation_rests_on_all_users_and_is_one_look(run: Run, counted: Path) -> None:
+    """And another run of as many folds is compared with it pair by pair."""
+    found = outlay.evaluate(run, against=counted)
+    same = [d for d in found.differences if d.against == "against" and d.target == "reward"]
+    assert [d.value for d in same if d.value is not None] == pytest.approx([0.0] * len(same), abs=1e-9)
     assert found.certificate.users == len(run.data().users) == 6000
     assert found.certificate.look == 1
     assert len(looks(run.data(), EVERYONE)) == 1  # the curve's as well
@@ -282,21 +286,17 @@ def test_an_evaluation_rests_on_all_users_and_is_one_look(run: Run) -> None:
     json.dumps(found.to_dict(), allow_nan=False)
 
 
-@pytest.mark.slow
-def test_two_runs_of_as_many_folds_are_compared_pair_by_pair_and_others_are_not(
-    run: Run, counted: Path, finished: Path
-) -> None:
-    found = outlay.evaluate(run, against=counted)
-    same = [d for d in found.differences if d.against == "against" and d.target == "reward"]
-    assert [d.value for d in same if d.value is not None] == pytest.approx([0.0] * len(same), abs=1e-9)
+def test_runs_of_other_folds_are_not_compared(run: Run, finished: Path) -> None:
     with pytest.raises(FolderError, match=r"folds = 1\b.*folds = 4\b.*--folds"):
         outlay.evaluate(run, against=finished)
 
 
 @pytest.mark.slow
-def test_networks_learn_in_folds_and_go_on_where_they_were_killed(habit: Habit, tmp_path: Path) -> None:
+def test_networks_learn_in_folds_and_go_on_where_they_were_killed(tmp_path: Path) -> None:
     """What is resumed after the first fold ends as the whole training does."""
-    path = habit.changed(tmp_path, ("[train]", "[train]\nfolds = 2"), ("epochs = 1.0", "epochs = 0.25"))
+    path = outlay.simulate("habit", tmp_path / "log", users=2000, seed=1)
+    short = TRAIN.replace("min_steps = 2000", "min_steps = 500") + "folds = 2\n"
+    path.write_text(path.read_text() + short)
     whole = outlay.train(path, tmp_path / "whole", oracle="orthogonal")
     calls = []
 
@@ -316,7 +316,7 @@ def test_networks_learn_in_folds_and_go_on_where_they_were_killed(habit: Habit, 
     networks = [np.load(whole.folder / "frontier" / f"network-{k}.npz")["head_weight"] for k in (0, 1)]
     assert not np.array_equal(*networks)
     found = outlay.evaluate(resumed)
-    assert found.certificate.users == 6000
+    assert found.certificate.users == 2000
     assert len(outlay.frontier(resumed).requested) == 1
 
 

@@ -128,9 +128,8 @@ def test_what_lies_beyond_the_window_is_shown_with_its_room_and_not_relied_on(
     assert found.to_dict()["condition"].startswith("if the features say enough")
 
 
-def test_choices_credit_what_lasts_beyond_the_window(tmp_path: Path) -> None:
-    path = WORLD.write(tmp_path, users=USERS, seed=3)
-    data = outlay.prepare(path, tmp_path / "data")
+def test_choices_credit_what_lasts_beyond_the_window(judged: tuple[Evaluation, Transitions]) -> None:
+    _, data = judged
     at = Measure(data, EVERYONE, None, long_run=True)
     ones = at.policy(np.ones(len(at.panel), np.int64))
     value, error = (float(part[ones.column(LONG_RUN)]) for part in (ones.value, ones.std_error))

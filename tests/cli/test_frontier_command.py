@@ -24,19 +24,10 @@ at_least = 0.1
 """
 
 
-@pytest.fixture(scope="module")
-def trained(habit: Habit, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A RUN folder of the default method with its data inside; shared, so only read it."""
-    folder = tmp_path_factory.mktemp("trained") / "run"
-    found = outlay("train", habit.campaign, "--out", folder, "--quiet")
-    assert (found.code, found.err) == (0, "")
-    return folder
-
-
 @pytest.fixture
-def a_run(trained: Path, tmp_path: Path) -> Path:
+def a_run(counted: Path, tmp_path: Path) -> Path:
     """A copy to do with as one likes."""
-    shutil.copytree(trained, tmp_path / "run")
+    shutil.copytree(counted, tmp_path / "run")
     return tmp_path / "run"
 
 
@@ -83,9 +74,11 @@ def test_the_page_takes_the_labels_of_the_runs_campaign_file(a_run: Path) -> Non
     assert "days &lt;with&gt; us" in (a_run / "frontier.html").read_text()
 
 
-def test_an_export_prints_the_look_and_the_verdict(a_run: Path, tmp_path: Path) -> None:
+def test_an_export_prints_the_look_and_the_verdict_and_leaves_the_page_of_the_run(a_run: Path, tmp_path: Path) -> None:
+    assert outlay("frontier", a_run).code == 0
+    before = [(a_run / name).read_bytes() for name in ("frontier.html", "frontier.json")]
     found = outlay("frontier", a_run, "-v", "--budget", 1.5, "--export", tmp_path / "bundle")
-    assert found.code == 0
+    assert (found.code, "frontier.html" in found.out) == (0, False)
     assert not missing(found.out, "bundle written", "look 1", "certify users")
     assert re.search(r"\bcoupon money at most 1\.5\b[^.;]* is certified\b", found.out)
     assert found.out.splitlines()[1].split()[-2:] == ["certified", "mixture"]
@@ -93,14 +86,6 @@ def test_an_export_prints_the_look_and_the_verdict(a_run: Path, tmp_path: Path) 
     assert not missing(found.out, "budgets of the curve", "certified at 99.38%", "one look")
     again = outlay("frontier", a_run, "--budget", 1.9, "--export", tmp_path / "other")
     assert not missing(again.out, "other written", "look 1", "certify users")
-
-
-@pytest.mark.slow
-def test_an_export_leaves_the_page_of_the_run_as_it_is(a_run: Path, tmp_path: Path) -> None:
-    assert outlay("frontier", a_run).code == 0
-    before = [(a_run / name).read_bytes() for name in ("frontier.html", "frontier.json")]
-    found = outlay("frontier", a_run, "--budget", 1.2, "--export", tmp_path / "bundle")
-    assert (found.code, "frontier.html" in found.out) == (0, False)
     assert [(a_run / name).read_bytes() for name in ("frontier.html", "frontier.json")] == before
 
 

@@ -59,7 +59,7 @@ def test_every_rule_keeps_its_own_weights_and_stands_beside_the_re_solved_ones(
 
 def test_a_row_alone_is_what_it_is_among_others(habit_data: Transitions, tmp_path: Path) -> None:
     """The candidate with the most room stands in reserve, though no rule that looks on holds it."""
-    campaign = habit_data.campaign.with_train(min_steps=3000, epochs=0.1, layers=(16, 8), batch=256)
+    campaign = habit_data.campaign.with_train(min_steps=1500, epochs=0.1, layers=(16, 8), batch=256)
     game, learning = training("game-ddqn-0"), Learning(habit_data, campaign, 0, tmp_path)
     rows = [row for row in game.rows if row.re_solved and row.mixing in ("single-best", "lp")]
     (one,) = learning.rules(replace(game, rows=tuple(rows[:1])), silent)

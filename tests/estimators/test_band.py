@@ -78,7 +78,7 @@ def test_from_logs_the_worst_of_all_mixtures_and_limits_is_certified_and_over_in
 ) -> None:
     """All 8 policies of a small world, a ceiling and a floor; whoever chooses knows the truth and sees the band."""
     monkeypatch.setattr(intervals, "DRAWS", intervals.CHUNK)  # k to ±0.02
-    world, logs = World.drawn(51), 100
+    world, logs = World.drawn(51), 60
     about = campaign(0.8, [COST, REACH])
     policies = np.array(list(product((0, 1), repeat=3)))
     truth = np.array([tabular.measure(world.cmdp, policy) for policy in policies])

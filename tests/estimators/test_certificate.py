@@ -116,13 +116,12 @@ def test_a_reward_that_could_not_be_measured_takes_no_limit_away() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("correlation", [0.0, 0.9, -0.9])
+@pytest.mark.parametrize("correlation", [0.9, -0.9])
 def test_a_mixture_that_is_over_one_of_two_budgets_is_certified_in_at_most_five_percent(correlation: float) -> None:
     """The worst case: one truth just at its limit, the other far below; and both at the limit, which is rarer still."""
     rng = np.random.default_rng(1)
     root = np.linalg.cholesky([[1, correlation], [correlation, 1]])
-    draws = 800
-    for truth, most in (([2.0, 1.0], 0.05), ([2.0, 2.0], 0.05)):
+    for truth, draws in (([2.0, 1.0], 800), ([2.0, 2.0], 200)):
         passed = 0
         for _ in range(draws):
             sample = truth + rng.normal(size=(200, 2)) @ root.T
@@ -131,7 +130,7 @@ def test_a_mixture_that_is_over_one_of_two_budgets_is_certified_in_at_most_five_
             passed += certify(
                 [0, *mean], psi, [2.0, 2.0], ["a", "b"], gain=0, gain_influence=psi[:, 0], confidence=0.95
             ).certified
-        assert passed / draws <= most + 2 * np.sqrt(0.05 * 0.95 / draws)
+        assert passed / draws <= 0.05 + 2 * np.sqrt(0.05 * 0.95 / draws)
     assert passed / draws <= 0.05
 
 
@@ -147,8 +146,8 @@ def test_the_margin_lets_nine_of_ten_mixtures_on_the_lowered_limit_be_certified(
 
 
 def test_from_logs_a_mixture_whose_true_cost_is_the_limit_is_certified_in_at_most_five_percent() -> None:
-    """The whole way: log, fitted values of two members, mixture, coordinates, certificate; 400 logs."""
-    world, weights, logs = World.drawn(51), np.array([0.4, 0.6]), 400
+    """The whole way: log, fitted values of two members, mixture, coordinates, certificate; 250 logs."""
+    world, weights, logs = World.drawn(51), np.array([0.4, 0.6]), 250
     members = np.array([[0, 1, 0], [1, 1, 1]])
     limit = float(weights @ [tabular.measure(world.cmdp, policy)[1] for policy in members])
     passed = 0
@@ -165,7 +164,7 @@ def test_from_logs_a_mixture_whose_true_cost_is_the_limit_is_certified_in_at_mos
 @pytest.mark.slow
 def test_a_shuffled_log_is_called_promising_no_more_often_than_its_confidence_says() -> None:
     """Outcomes that belong to other users: no policy gains. An estimate is above 0 in half of the logs."""
-    world, policy, logs = World.drawn(51), np.array([1, 1, 0]), 400
+    world, policy, logs = World.drawn(51), np.array([1, 1, 0]), 250
     above = likely = 0
     for seed in range(logs):
         rng = np.random.default_rng([seed, 5])

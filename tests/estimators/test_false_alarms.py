@@ -13,9 +13,9 @@ from outlay.estimators.markov import MarkovCheck
 from outlay.estimators.panel import Panel
 from outlay.estimators.state_model import StateModel
 
-SIZES = [(300, 3), (300, 14), (300, 28), (700, 7), (1200, 7), (1200, 14), (2500, 3), (5000, 3)]
+SIZES = [(300, 3), (300, 14), (300, 28), (700, 7), (1200, 7), (2500, 3), (5000, 3)]
 POLICIES = ["uniform", "rare", "by state", "by past"]
-LOGS = 100
+LOGS = 56  # every size with every policy, twice
 AMOUNTS = np.arange(4)
 FEATURES = 26  # of users, for good
 Array = NDArray[np.float64]
@@ -91,7 +91,10 @@ def _time(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.slow
 def test_exact_propensities_and_a_state_that_is_enough_are_hardly_ever_doubted() -> None:
-    """One log in 100 at most: with residuals of one fit for both, balance doubted 47% of such logs, the state 35%."""
+    """None of 56 logs, as hardly happens where 5% are doubted.
+
+    With residuals of one fit for both, balance doubted 47% of such logs, the state 35%.
+    """
     balances: list[BalanceCheck] = []
     states: list[MarkovCheck] = []
     for seed in range(LOGS):
@@ -101,8 +104,8 @@ def test_exact_propensities_and_a_state_that_is_enough_are_hardly_ever_doubted()
         balances.append(balance(model))
         if policy != "by past":  # the next day's action, and with it its reward, then hangs on the past as well
             states.append(model.markov_check)
-    assert sum(found.ok is False for found in balances) <= LOGS // 100
-    assert sum(found.ok is False for found in states) <= LOGS // 100
+    assert not any(found.ok is False for found in balances)
+    assert not any(found.ok is False for found in states)
     z = np.array([each.z for found in balances for each in found.dependences])
     assert abs(z.mean()) < 0.15
     assert z.std() < 1.15
@@ -118,4 +121,4 @@ def test_targeting_that_propensities_do_not_tell_is_still_found(users: int, days
 
 @pytest.mark.slow
 def test_hidden_types_are_still_found() -> None:
-    assert sum(drawn(seed, 1200, 14, "uniform", hidden=0.7).markov_check.ok is False for seed in range(5)) == 5
+    assert sum(drawn(seed, 1200, 14, "uniform", hidden=0.7).markov_check.ok is False for seed in range(3)) == 3

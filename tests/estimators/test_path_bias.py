@@ -133,8 +133,8 @@ def bound(fitted: Fitted, second: Joint | None, old: Fitted) -> tuple[float, flo
     ],
 )
 def test_bounds_of_a_policy_that_the_state_misjudges_miss_as_often_as_they_may(effect: float) -> None:
-    """160 logs of 500 users: with the fitted evaluation alone most bounds of the costlier policies miss."""
-    logs, truth = 160, truths(1, effect)
+    """80 logs of 500 users: with the fitted evaluation alone most bounds of the costlier policies miss."""
+    logs, truth = 80, truths(1, effect)
     # The log's own policy: half of the coupons, today and the day before.
     old = 0.45 + effect / 2 * DISCOUNT
     over = lower = alone = 0

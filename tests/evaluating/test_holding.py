@@ -39,6 +39,7 @@ from policy_files import policy_file
 from small_logs import campaign
 from telling import missing
 
+pytestmark = pytest.mark.usefixtures("few_budgets")
 SECOND = """
 [[budget]]
 name = "large"
@@ -56,9 +57,15 @@ def serving(habit: Habit, tmp_path_factory: pytest.TempPathFactory) -> Run:
 
 
 @pytest.fixture(scope="module")
-def certified(counted: Path, tmp_path_factory: pytest.TempPathFactory) -> Run:
-    """A run as it is trained by default: certified, with the mixture that spends the limit behind a cap."""
-    return Run.open(shutil.copytree(counted, tmp_path_factory.mktemp("certified") / "run"))
+def said(serving: Run) -> Evaluation:
+    """What an evaluation says of it."""
+    return outlay.evaluate(serving)
+
+
+@pytest.fixture(scope="module")
+def certified(counted_and_evaluated: Path, tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """A run as it is trained by default: certified, with the mixture that spends the limit behind a cap; evaluated."""
+    return Run.open(shutil.copytree(counted_and_evaluated, tmp_path_factory.mktemp("certified") / "run"))
 
 
 def true(run: Run, habit: Habit, *, capped: bool = False) -> Any:
@@ -102,7 +109,7 @@ def test_a_run_has_both_mixtures_unless_it_is_told_otherwise(certified: Run, ser
 
 
 def test_the_margin_is_kept_behind_a_cap_where_that_is_asked_for(habit: Habit, tmp_path: Path) -> None:
-    run = outlay.train(habit.campaign, tmp_path / "run", hold="certified")
+    run = outlay.train(habit.campaign, tmp_path / "run", hold="certified", folds=1)
     assert not outlay.load_bundle(run.bundle).capped
     evaluated = outlay.evaluate(run)
     found = evaluated.holding
@@ -114,7 +121,6 @@ def test_the_margin_is_kept_behind_a_cap_where_that_is_asked_for(habit: Habit, t
 
 
 def test_every_exported_bundle_has_both_as_well(certified: Run, tmp_path: Path) -> None:
-    outlay.evaluate(certified)
     outlay.frontier(certified, [1.8], export=tmp_path / "bundle")
     pool = Pool(outlay.load_bundle(tmp_path / "bundle"))
     money = pool.measurements[:, 1]
@@ -157,7 +163,9 @@ def test_where_money_is_no_limit_there_is_one_mixture(certified: Run) -> None:
 def test_other_limits_keep_their_margins(habit: Habit, tmp_path: Path) -> None:
     """No ledger has a cap of them, and least of all of a floor."""
     for name, budget in (("ceiling", SECOND), ("floor", FLOOR)):
-        path = habit.changed(tmp_path / name, ("\n[train]", budget + '\nhold = "serving"'))
+        path = habit.changed(
+            tmp_path / name, ("\n[train]", budget + '\nhold = "serving"'), ("min_steps = 2000", "min_steps = 1000")
+        )
         try:
             run = outlay.train(path, tmp_path / name / "run", method="aim-greedy")
         except InfeasibleError:  # the two limits may be far apart for a small network
@@ -187,8 +195,8 @@ def test_what_no_cap_can_hold_is_refused() -> None:
 # What is said of it.
 
 
-def test_a_run_that_is_held_while_serving_claims_no_budget(serving: Run) -> None:
-    found = outlay.evaluate(serving)
+def test_a_run_that_is_held_while_serving_claims_no_budget(serving: Run, said: Evaluation) -> None:
+    found = said
     reason, (line,) = found.certificate.reason, found.certificate.budgets
     assert reason is not None
     assert reason.kind is ReasonKind.HELD
@@ -207,8 +215,8 @@ def test_a_run_that_is_held_while_serving_claims_no_budget(serving: Run) -> None
     ]
 
 
+@pytest.mark.usefixtures("said")
 def test_its_curve_is_held_as_well_and_so_is_every_bundle_of_it(serving: Run, tmp_path: Path) -> None:
-    outlay.evaluate(serving)
     curve = outlay.frontier(serving)
     assert curve.band is not None
     assert not any(point.certified for point in curve.curve)
@@ -255,7 +263,9 @@ def test_a_policy_from_outside_is_asked_for_its_bound(serving: Run, tmp_path: Pa
 
 
 def test_what_a_margin_costs_is_told_of_a_certified_run(certified: Run) -> None:
-    found = outlay.evaluate(certified).holding
+    evaluated = Evaluation.read(certified.folder)
+    assert evaluated is not None
+    found = evaluated.holding
     assert found is not None
     assert found == outlay.frontier(certified).holding
     assert (found.hold, found.limit, found.unit) == ("auto", 2.2, "yuan")

@@ -14,6 +14,7 @@ import outlay
 from outlay.core.reasons import ReasonKind
 from outlay.evaluating.verdict import VerdictKind
 
+pytestmark = pytest.mark.usefixtures("few_budgets")
 USERS, DAYS = 4000, 7
 CAMPAIGN = """
 [campaign]
@@ -34,6 +35,8 @@ categorical = ["level"]
 name = "cost"
 cost = "cost"
 at_most = 0.15
+[train]
+folds = 2
 """
 
 

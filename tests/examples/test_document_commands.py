@@ -41,6 +41,7 @@ NOT_RUN = {
     "outlay init log.csv": "needs a log of its own; test_tutorials.py plays it",
     "outlay report runs/c": "needs real data; tests/examples/test_public_logs.py",
 }
+SMALL = "\n[train]\nlayers = [16, 8]\nbatch = 256\nepochs = 0.1\nmin_steps = 300\n"
 LINES = dict.fromkeys(line.split("#")[0].strip() for _, line in commands())
 RUN = [line for line in LINES if not line.startswith(tuple(NOT_RUN))]
 BLOCK = re.compile(r"(?:<!-- not run: (.+?) -->\s+)?```python\n(.*?)```", re.DOTALL)
@@ -62,6 +63,8 @@ def folder_of_the_pages(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with every file and every run that the pages' commands read; shared, so tests work on copies."""
     folder = tmp_path_factory.mktemp("pages")
     campaign = outlay.simulate("habit", folder, users=1500, seed=1)
+    with campaign.open("a", encoding="utf-8") as file:
+        file.write(SMALL)
     log = pq.read_table(folder / "log.parquet")
     actions = np.unique(log["coupon"].to_numpy()).tolist()
     pq.write_table(policy_table(log, actions), folder / "rules.parquet")
@@ -115,7 +118,7 @@ def test_a_python_block_of_a_page_runs(
     """On fewer users than the page says; what is printed is compared in `test_documents.py`."""
     monkeypatch.chdir(tmp_path)
     shutil.copy(folder_of_the_pages / "chosen.parquet", tmp_path)
-    exec(compile(code.replace("200_000", "10_000"), "page", "exec"), {})
+    exec(compile(code.replace("200_000", "2_000"), "page", "exec"), {})
 
 
 def test_every_python_block_is_run_or_says_why_not() -> None:

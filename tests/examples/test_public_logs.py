@@ -31,7 +31,7 @@ from outlay.jobs.train import train
 
 LARGE = {"voters", "completejourney"}
 # One fold instead of four, and few steps: these logs end as they do by what `check` finds, or for want of events.
-SHORT = {"folds": 1, "min_steps": 600, "candidate_every": 50, "epochs": 1.0}
+SHORT = {"folds": 1, "min_steps": 200, "candidate_every": 50, "epochs": 1.0}
 SHORTENED = ("charitable_match", "couponsretailer", "completejourney")
 
 
@@ -257,8 +257,8 @@ def test_couponsretailer_is_not_taken_for_an_experiment_and_its_state_does_not_s
 def test_a_coupon_that_is_held_taken_for_an_action_is_caught_by_check(tmp_path: Path) -> None:
     here("couponsretailer")
     path = campaign_in("couponsretailer", tmp_path)
-    some = tmp_path / "some.csv"  # a quarter of the customers
-    where = f"from '{path_of('couponsretailer')}' where customer_id % 4 = 0"
+    some = tmp_path / "some.csv"  # a tenth of the customers
+    where = f"from '{path_of('couponsretailer')}' where customer_id % 10 = 0"
     duckdb.execute(f"copy ({where}) to '{some}' (header)")
     text = re.sub(r'^source = ".*"', f'source = "{some}"', path.read_text(encoding="utf-8"), flags=re.MULTILINE)
     text = re.sub(r'^action = """.*?"""', 'action = "coupons_Any"', text, flags=re.MULTILINE | re.DOTALL)

@@ -23,6 +23,7 @@ from outlay.evaluating.evaluation import Evaluation
 from outlay.evaluating.verdict import VerdictKind
 from outlay.ops.tabular import measure, totals
 
+pytestmark = pytest.mark.usefixtures("few_budgets")
 FIELDS = {
     "policy",
     "estimator",
@@ -171,10 +172,12 @@ def true_days_of(served: Bundle, habit: Habit) -> Any:
 
 @pytest.mark.slow
 def test_other_budgets_hold_the_truth_of_the_mixtures_that_are_served_for_them(
-    counted: Path, habit: Habit, tmp_path: Path
+    counted_and_evaluated: Path, habit: Habit, tmp_path: Path
 ) -> None:
-    shutil.copytree(counted, tmp_path / "run")
-    found = outlay.evaluate(tmp_path / "run").totals
+    shutil.copytree(counted_and_evaluated, tmp_path / "run")
+    evaluated = Evaluation.read(tmp_path / "run")
+    assert evaluated is not None
+    found = evaluated.totals
     assert found is not None
     *others, full = found.budgets
     assert 1 <= len(others) <= 3

@@ -26,6 +26,7 @@ from outlay.ops.tabular import measure, totals
 from policy_files import generous, habit_policy, habit_states, policy_file, thrifty
 from telling import missing
 
+pytestmark = pytest.mark.usefixtures("few_budgets")
 SURE = 0.3  # how often a rule is followed: enough paths of the log then go its way
 PROMISED = {"estimator", "target", "value", "low", "high", "ess", "recommended", "withheld"}
 
@@ -34,6 +35,21 @@ PROMISED = {"estimator", "target", "value", "low", "high", "ess", "recommended",
 def data(habit: Habit, tmp_path: Path) -> Path:
     """A copy of DATA, whose looks may be counted."""
     shutil.copytree(habit.data, tmp_path / "data")
+    return tmp_path / "data"
+
+
+@pytest.fixture(scope="module")
+def few(habit: Habit, tmp_path_factory: pytest.TempPathFactory) -> Habit:
+    """The habit campaign of fewer users, for what is the same of any log; its data are to be copied as well."""
+    folder = tmp_path_factory.mktemp("few")
+    path = outlay.simulate("habit", folder / "campaign", users=1500, seed=1)
+    outlay.prepare(path, folder / "data")
+    return Habit(path.parent, folder / "data", habit.truth)
+
+
+@pytest.fixture
+def few_data(few: Habit, tmp_path: Path) -> Path:
+    shutil.copytree(few.data, tmp_path / "data")
     return tmp_path / "data"
 
 
@@ -211,31 +227,31 @@ def test_segments_are_parts_of_all_users_and_their_gains_differences(
 
 
 @pytest.mark.slow
-def test_a_policy_is_a_look_by_what_its_file_says(data: Path, habit: Habit, tmp_path: Path) -> None:
-    first = habit_policy(habit, tmp_path / "first.parquet", generous)
+def test_a_policy_is_a_look_by_what_its_file_says(few_data: Path, few: Habit, tmp_path: Path) -> None:
+    first = habit_policy(few, tmp_path / "first.parquet", generous)
     again = shutil.copy(first, tmp_path / "again.parquet")
-    other = habit_policy(habit, tmp_path / "other.parquet", thrifty)
-    looks = [outlay.evaluate(data, policy=path).certificate.look for path in (first, again, first, other, again)]
-    assert looks == [1, 1, 1, 2, 1]
-    assert len(json.loads((data / "looks.json").read_text())) == 2
-    assert outlay.evaluate(data, policy=other).certificate.confidence == pytest.approx(1 - 0.05 / 6)
+    other = habit_policy(few, tmp_path / "other.parquet", thrifty)
+    found = [outlay.evaluate(few_data, policy=path).certificate for path in (first, again, other, first)]
+    assert [certificate.look for certificate in found] == [1, 1, 2, 1]
+    assert len(json.loads((few_data / "looks.json").read_text())) == 2
+    assert found[2].confidence == pytest.approx(1 - 0.05 / 6)
 
 
 @pytest.mark.slow
-def test_the_policy_it_is_held_against_has_been_looked_at_too(data: Path, habit: Habit, tmp_path: Path) -> None:
+def test_the_policy_it_is_held_against_has_been_looked_at_too(few_data: Path, few: Habit, tmp_path: Path) -> None:
     """Its figures on the certify users are in the table: chosen by them, it has to be its second look."""
-    first = habit_policy(habit, tmp_path / "first.parquet", generous)
-    other = habit_policy(habit, tmp_path / "other.parquet", thrifty)
-    assert outlay.evaluate(data, policy=first, against=other).certificate.look == 1
-    third = habit_policy(habit, tmp_path / "third.parquet", generous, SURE)
-    assert outlay.evaluate(data, policy=third).certificate.look == 3
-    assert outlay.evaluate(data, policy=other, against="old").certificate.look == 2
-    assert outlay.evaluate(data, policy=first, against=first).certificate.look == 1
+    first = habit_policy(few, tmp_path / "first.parquet", generous)
+    other = habit_policy(few, tmp_path / "other.parquet", thrifty)
+    assert outlay.evaluate(few_data, policy=first, against=other).certificate.look == 1
+    third = habit_policy(few, tmp_path / "third.parquet", generous, SURE)
+    assert outlay.evaluate(few_data, policy=third).certificate.look == 3
+    assert outlay.evaluate(few_data, policy=other, against="old").certificate.look == 2
+    assert outlay.evaluate(few_data, policy=first, against=first).certificate.look == 1
 
 
-def test_old_is_the_default_to_hold_it_against(data: Path, habit: Habit, tmp_path: Path) -> None:
-    policy = habit_policy(habit, tmp_path / "policy.parquet", generous)
-    default, named = (outlay.evaluate(data, policy=policy, against=against).to_dict() for against in (None, "old"))
+def test_old_is_the_default_to_hold_it_against(few_data: Path, few: Habit, tmp_path: Path) -> None:
+    policy = habit_policy(few, tmp_path / "policy.parquet", generous)
+    default, named = (outlay.evaluate(few_data, policy=policy, against=against).to_dict() for against in (None, "old"))
     assert default == named
     assert {d["against"] for d in default["differences"]} == {"old"}
 
@@ -269,11 +285,13 @@ def test_a_run_is_held_against_another_run_and_against_a_table(habit: Habit, run
 
 @pytest.mark.slow
 def test_a_frontier_that_was_evaluated_costs_no_look_to_be_held_against(
-    habit: Habit, counted: Path, tmp_path: Path
+    habit: Habit, counted_and_evaluated: Path, tmp_path: Path
 ) -> None:
     """Its mixture and its curve are one look; the bundle of another budget and every comparison cost none."""
-    run = Run.open(shutil.copytree(counted, tmp_path / "run"))
-    assert outlay.evaluate(run).certificate.look == 1
+    run = Run.open(shutil.copytree(counted_and_evaluated, tmp_path / "run"))
+    evaluated = Evaluation.read(run.folder)
+    assert evaluated is not None
+    assert evaluated.certificate.look == 1
     outlay.frontier(run, budgets=[2.0], export=tmp_path / "bundle")
     judgement = outlay.load_bundle(tmp_path / "bundle").judgement
     assert judgement is not None
@@ -289,7 +307,7 @@ def test_a_run_on_another_log_says_so_and_one_with_another_schema_is_refused(
     habit: Habit, run: Path, tmp_path: Path
 ) -> None:
     policy = habit_policy(habit, tmp_path / "policy.parquet", generous, SURE)
-    campaign = outlay.simulate("habit", tmp_path / "later", users=3000, seed=9)
+    campaign = outlay.simulate("habit", tmp_path / "later", users=1500, seed=9)
     data = outlay.prepare(campaign, tmp_path / "data").folder
     assert "against" not in outlay.evaluate(data, policy=policy_of(campaign)).notes
     found = outlay.evaluate(data, policy=policy_of(campaign), against=run)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -36,6 +36,7 @@ from outlay.ops.tabular import measure
 from outlay.training.column_generation import falls
 from telling import missing
 
+pytestmark = pytest.mark.usefixtures("few_budgets")
 SECOND = """
 [[budget]]
 name = "large"
@@ -45,24 +46,17 @@ at_most = 0.45
 [train]"""
 PER_USER = (("at_most = 2.2", "at_most = 14.0"), ('per = "decision"', 'per = "user"'))
 SHORT = ("min_steps = 2000", "min_steps = 1000")
+TWO, ONE = (("[train]", f"[train]\nfolds = {folds}") for folds in (2, 1))
 WAYS: dict[str, tuple[str, tuple[tuple[str, str], ...]]] = {
     "counted": ("tabular", ()),
     "network": ("bcq", ()),
-    "two limits": ("ddqn", (("\n[train]", SECOND), SHORT)),
-    "per user": ("edrr", (*PER_USER, SHORT)),
+    "two limits": ("ddqn", (("\n[train]", SECOND), TWO, SHORT)),
+    "per user": ("edrr", (*PER_USER, ONE, SHORT)),
     "untidy": ("bcq", ()),  # gaps, users who leave, rows without a choice, actions not allowed to some
 }
 QUICK = ("counted", "network")  # in `make test`
 EVERY_WAY = [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in WAYS]
 Runs = Callable[[str], Run]
-FEW = 21  # budgets of a curve: each point of a curve that was looked at has a certificate of its own
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _few_budgets() -> Iterator[None]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("outlay.evaluating.curve.BUDGETS", FEW)
-        yield
 
 
 @pytest.fixture(scope="module")
@@ -127,12 +121,12 @@ def copied(run: Run, folder: Path) -> Run:
     return Run.open(folder / "copy")
 
 
-def test_the_curve_rises_and_bends_down(way: Run, found: BudgetCurve) -> None:
+def test_the_curve_rises_and_bends_down(way: Run, found: BudgetCurve, few_budgets: int) -> None:
     budget, value = np.array([(p.budget, p.value) for p in found.curve]).T
     stored = StoredFrontier.read(way.folder / "frontier")
     if stored.manifest["window"] is not None:  # what is chosen by rises and bends down: it is not what is shown
         value = np.interp(budget, stored.budgets, stored.aim[:-1])
-    assert len(budget) == FEW
+    assert len(budget) == few_budgets
     assert budget[[0, -1]].tolist() == [found.least, found.most]
     assert (np.diff(value) >= -1e-9).all()
     assert value[-1] > value[0] * 1.02
@@ -140,7 +134,7 @@ def test_the_curve_rises_and_bends_down(way: Run, found: BudgetCurve) -> None:
     if way.data().steady:
         assert (np.diff(slopes) <= 1e-6 * slopes.max()).all()
     else:  # the limit stands in the coordinates and in their margins, so the curve bends down only on the whole
-        assert slopes[-FEW // 5 :].mean() < 0.5 * slopes[: FEW // 5].mean()
+        assert slopes[-few_budgets // 5 :].mean() < 0.5 * slopes[: few_budgets // 5].mean()
     assert found.policies[0].spend != found.policies[-1].spend
 
 
@@ -297,12 +291,13 @@ def test_an_export_is_a_bundle_of_one_network_that_decides_as_the_stored_one_say
         assert (value[np.arange(len(rows)), action] >= value.max(axis=1) - 1e-5).all()
 
 
-def test_the_first_export_is_a_look_and_all_others_are_the_same_one(made: Runs, tmp_path: Path) -> None:
-    run = copied(made("network"), tmp_path)
-    looks, band = run.folder / "data" / "looks.json", run.folder / "frontier" / "band.npz"
-    before = frontier(run, [1.5, 1.9]).requested
+def test_the_first_export_is_a_look_and_all_others_are_the_same_one(made: Runs, looked: Runs, tmp_path: Path) -> None:
+    before = frontier(made("network"), [1.5, 1.9]).requested
     assert (before[0].certified, before[0].bounds, before[0].gain_bound) == (None, None, None)
-    assert not looks.exists()
+    assert not (made("network").folder / "data" / "looks.json").exists()
+    run = copied(looked("network"), tmp_path)
+    looks, band = run.folder / "data" / "looks.json", run.folder / "frontier" / "band.npz"
+    assert len(json.loads(looks.read_text())) == 1
     first = frontier(run, [1.5], export=tmp_path / "first").export
     assert first is not None
     assert (first.look, first.certificate.look) == (1, 1)
@@ -370,7 +365,7 @@ def test_a_budget_is_the_same_bundle_whatever_was_looked_at_in_between(
     made: Runs, looked: Runs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It keeps the room of the look that was the next when it was trained; its certificate states its own."""
-    alone, later = copied(looked("counted"), tmp_path / "a"), copied(made("counted"), tmp_path / "b")
+    alone, later = copied(looked("network"), tmp_path / "a"), copied(made("network"), tmp_path / "b")
     one = frontier(alone, [1.5], export=tmp_path / "a" / "out").export
     monkeypatch.setenv("OUTLAY_LOOKS", str(tmp_path / "another-machine.sqlite"))
     for name in ("another bundle", "and another"):
@@ -391,7 +386,7 @@ def test_a_budget_is_the_same_bundle_whatever_was_looked_at_in_between(
 def test_a_look_that_was_killed_before_it_was_written_is_made_again_and_not_counted_twice(
     looked: Runs, tmp_path: Path
 ) -> None:
-    run = copied(looked("counted"), tmp_path)
+    run = copied(looked("network"), tmp_path)
     first = frontier(run, [1.5], export=tmp_path / "bundle").export
     (run.folder / "frontier" / "band.npz").unlink()
     again = frontier(run, [1.5], export=tmp_path / "bundle").export

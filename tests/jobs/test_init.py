@@ -457,7 +457,7 @@ KINDS = st.sampled_from(
 
 @pytest.mark.slow
 @given(st.dictionaries(st.sampled_from(NAMES), KINDS, min_size=2, max_size=8), st.integers(0, 2**16))
-@settings(max_examples=15, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
+@settings(max_examples=8, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
 def test_check_rejects_no_draft(tmp_path: Path, kinds: dict[str, str], seed: int) -> None:
     """Whatever the columns hold: a draft that check takes, or a refusal and no file."""
     rng, n = np.random.default_rng(seed), 80

@@ -48,11 +48,17 @@ def test_dates_may_be_texts_as_pandas_leaves_them(tmp_path: Path) -> None:
     assert (report.first, report.last) == ("2026-03-01", "2026-03-04")
 
 
-def test_a_table_is_trained_on_and_scored(tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a RUN and of the campaign file that says what the table's columns mean; only read it."""
     pytest.importorskip("equinox")
-    campaign = campaign_file(tmp_path, COLUMNS)
-    outlay.train(pa.table(COLUMNS), tmp_path / "run", campaign=campaign)
-    result = outlay.score(tmp_path / "run" / "bundle", pa.table(COLUMNS).slice(0, 40), tmp_path / "out.parquet")
+    folder = tmp_path_factory.mktemp("table")
+    outlay.train(pa.table(COLUMNS), folder / "run", campaign=campaign_file(folder, COLUMNS), oracle="tabular", folds=2)
+    return folder
+
+
+def test_a_table_is_trained_on_and_scored(trained: Path, tmp_path: Path) -> None:
+    result = outlay.score(trained / "run" / "bundle", pa.table(COLUMNS).slice(0, 40), tmp_path / "out.parquet")
     assert result.rows == 40
 
 
@@ -69,17 +75,16 @@ def test_what_is_no_log_is_one_error(tmp_path: Path, wrong: Any) -> None:
         outlay.prepare(wrong, tmp_path / "data")
 
 
-def test_errors_name_the_argument_and_no_file_of_ours(tmp_path: Path) -> None:
-    campaign = campaign_file(tmp_path, COLUMNS)
-    outlay.train(pa.table(COLUMNS), tmp_path / "run", campaign=campaign, oracle="tabular")
+def test_errors_name_the_argument_and_no_file_of_ours(trained: Path, tmp_path: Path) -> None:
+    campaign, bundle = trained / "campaign.toml", trained / "run" / "bundle"
     wrong = pa.table(COLUMNS | {"active": ["x"] * 400})
     empty = pa.table(COLUMNS).slice(0, 0)
     for job, called in (
         (lambda: outlay.check(empty, campaign=campaign), "the table 'log'"),
         (lambda: outlay.check(wrong, campaign=campaign), "active"),
-        (lambda: outlay.score(tmp_path / "run" / "bundle", empty, tmp_path / "out.csv"), "the table 'rows'"),
+        (lambda: outlay.score(bundle, empty, tmp_path / "out.csv"), "the table 'rows'"),
         (
-            lambda: outlay.score(tmp_path / "run" / "bundle", pa.table({"user_id": ["a"]}), tmp_path / "out.csv"),
+            lambda: outlay.score(bundle, pa.table({"user_id": ["a"]}), tmp_path / "out.csv"),
             r"the table 'rows', column 'level'.*Columns: user_id",
         ),
     ):

@@ -42,7 +42,7 @@ def true_actions(run: Run, habit: Habit) -> tuple[Any, Any]:
 def test_a_floor_and_a_ceiling_are_kept_together(habit: Habit, tmp_path: Path) -> None:
     """At most 2.2 yuan and at least 0.6 active days a day; figures everywhere as written, not negated."""
     path = outlay.simulate("habit", tmp_path / "campaign", users=8000, seed=1)
-    path.write_text(path.read_text() + FLOOR + TRAIN)
+    path.write_text(path.read_text() + FLOOR + TRAIN + "folds = 2\n")
     run = outlay.train(path, tmp_path / "run")
     action, weights = true_actions(run, habit)
     value, cost = weights @ np.array([measure(habit.truth, a) for a in action.T])
@@ -76,7 +76,7 @@ def test_a_floor_that_no_policy_reaches_is_infeasible(habit: Habit, tmp_path: Pa
 def test_a_total_per_user_is_kept_over_the_horizon(habit: Habit, tmp_path: Path) -> None:
     """At most 14 yuan in 7 days, as the truth counts them: undiscounted, from first rows."""
     path = habit.changed(tmp_path, ("at_most = 2.2", "at_most = 14.0"), ('per = "decision"', 'per = "user"'))
-    run = outlay.train(path, tmp_path / "run")
+    run = outlay.train(path, tmp_path / "run", folds=1)
     action, weights = true_actions(run, habit)
     reward, cost = weights @ np.array([totals(habit.truth, a, 7)[-1] for a in action.T])
     assert cost <= 1.05 * 14
@@ -166,7 +166,9 @@ def untidy(folder: Path, users: int = 4000, days: int = 6) -> Path:
 @pytest.fixture(scope="module")
 def untidy_run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     folder = tmp_path_factory.mktemp("untidy")
-    run = outlay.train(untidy(folder), folder / "run")
+    path = untidy(folder, users=2500)
+    path.write_text(path.read_text().replace("min_steps = 1500", "min_steps = 500"))
+    run = outlay.train(path, folder / "run")
     outlay.evaluate(run)
     return run
 

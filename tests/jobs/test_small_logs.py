@@ -127,12 +127,12 @@ def test_a_trained_run_has_an_answer_there(tmp_path: Path) -> None:
     """One log of eight (seeds 1 to 8) is not relied on: there the policy leads users where hardly anyone has been."""
     path = campaign_file(
         tmp_path,
-        shoppers_log(2000, seed=3),
+        shoppers_log(1500, days=8, seed=3),
         categorical='["tier", "city"]',
         numeric='["since"]',
         log='propensity = "p"',
     )
-    run = outlay.train(path, tmp_path / "run", oracle="tabular", seed=1)
+    run = outlay.train(path, tmp_path / "run", oracle="tabular", seed=1, folds=2)
     assert headline(outlay.evaluate(run))["reward@1"][1] > 0
 
 

@@ -18,7 +18,7 @@ OPTIONS: dict[str, Any] = {"oracle": "trees", "folds": 1}  # the quickest
 @pytest.fixture(scope="module")
 def campaign(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("city")
-    return outlay.simulate("city", folder / "log", users=400)
+    return outlay.simulate("city", folder / "log", users=300)
 
 
 def fitted(run: Any) -> list[list[float]]:
@@ -29,9 +29,9 @@ def fitted(run: Any) -> list[list[float]]:
 def test_the_runs_are_those_of_train(campaign: Path, tmp_path: Path) -> None:
     told: list[tuple[float, str]] = []
     runs = outlay.train_seeds(
-        campaign, tmp_path / "runs", seeds=3, seed=4, progress=lambda *report: told.append(report), **OPTIONS
+        campaign, tmp_path / "runs", seeds=2, seed=4, progress=lambda *report: told.append(report), **OPTIONS
     )
-    assert [run.folder.name for run in runs] == ["seed-4", "seed-5", "seed-6"]
+    assert [run.folder.name for run in runs] == ["seed-4", "seed-5"]
     assert {run.manifest["data"] for run in runs} == {str(tmp_path / "runs" / "data")}
     alone = outlay.train(tmp_path / "runs" / "data", tmp_path / "alone", seed=5, **OPTIONS)
     assert fitted(runs[1]) == fitted(alone)

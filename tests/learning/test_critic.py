@@ -252,27 +252,29 @@ def test_a_step_moves_the_averages_by_their_decay() -> None:
     pair = table_network(ONLINE)
     chosen = settings(target_decay=0.75)
     before = critics.init(pair, chosen)
-    after, _ = critics.gradient_step(before, batch_of(), None, W[None], SPREAD, chosen)
+    after, _ = eqx.filter_jit(critics.gradient_step)(before, batch_of(), None, W[None], SPREAD, chosen)
     moved = np.asarray(after.online.head.weight) - np.asarray(pair.head.weight)
     assert np.abs(moved).max() > 1e-3
     kept = np.asarray(after.target.head.weight) - np.asarray(pair.head.weight)
     np.testing.assert_allclose(kept, 0.25 * moved, atol=1e-6)
 
 
-def learned(data: Transitions, chosen: CriticSettings, weights: Array, spread: Array, *, steps: int = 1500) -> Critic:
+def learned(data: Transitions, chosen: CriticSettings, weights: Array, spread: Array, *, steps: int = 1000) -> Critic:
     assert data.states is not None
     table = DistinctStates(*map(jnp.asarray, (data.states.codes, data.states.numbers, data.states.allowed)))
     outcomes = 0 if chosen.oracle == "ddqn" else 2
     of = Shape(data.schema.sizes, 2, 3, 2, outcomes, chosen.oracle == "bcq", (16,), 4)
 
-    def step(state: Critic, batch: Batch) -> tuple[Critic, Array]:
-        return critics.gradient_step(state, batch, table, (weights * spread)[None], spread, chosen)
+    def step(state: tuple[Critic, Array, Array], batch: Batch) -> tuple[tuple[Critic, Array, Array], Array]:
+        critic, w, unit = state  # so that one program learns with any of them
+        critic, loss = critics.gradient_step(critic, batch, table, (w * unit)[None], unit, chosen)
+        return (critic, w, unit), loss
 
     block = compiled_block(step, lambda state: (state, None), 100)
-    state = critics.init(init_pair(of, 0), chosen)
+    state = critics.init(init_pair(of, 0), chosen), jnp.array(weights), jnp.array(spread)  # given away
     for batch in blocks(data, np.arange(len(data)), Order(256, 500, steps, seed=0)):
         state, _ = block(state, batch)
-    return state
+    return state[0]
 
 
 def greedy(state: Critic, data: Transitions, weights: Array, spread: Array, threshold: float) -> NDArray[np.int64]:
@@ -324,7 +326,7 @@ def test_bcq_leaves_alone_what_the_log_hardly_did() -> None:
     found = {}
     for oracle in ("ddqn", "bcq"):
         chosen = settings(oracle)
-        state = learned(data, chosen, w, spread, steps=1000)
+        state = learned(data, chosen, w, spread)
         found[oracle] = set(greedy(state, data, w, spread, chosen.threshold).tolist())
     assert found["ddqn"] == {2}
     assert 2 not in found["bcq"]

@@ -128,9 +128,9 @@ def learned_policies(frontier: FrontierTraining) -> tuple[NDArray[np.float64], N
 @pytest.mark.parametrize(
     ("oracle", "counted", "steps"),
     [
-        pytest.param("ddqn", True, 3000, marks=pytest.mark.slow),
+        pytest.param("ddqn", True, 1500, marks=pytest.mark.slow),
         ("edrr", False, 1500),
-        pytest.param("bcq", True, 3000, marks=pytest.mark.slow),
+        pytest.param("bcq", True, 1500, marks=pytest.mark.slow),
     ],
 )
 def test_one_training_reaches_the_optimum_of_every_budget(oracle: Oracle, counted: bool, steps: int) -> None:
@@ -151,10 +151,9 @@ def test_one_training_reaches_the_optimum_of_every_budget(oracle: Oracle, counte
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("seed", "least"), [(3, 0.99), (7, 0.98)])
-def test_with_two_budgets_the_grid_comes_near_the_optimum_of_both(seed: int, least: float) -> None:
+def test_with_two_budgets_the_grid_comes_near_the_optimum_of_both() -> None:
     """A grid of 49 λ is coarse for three states, where one λ decides between few policies: near is not at."""
-    problem, model = training("ddqn", budgets=2, seed=seed)
+    problem, model = training("ddqn", budgets=2, seed=3)
     corners = np.array([measure(model, np.array(policy)) for policy in product(range(3), repeat=3)])
     limits = 0.5 * (corners[:, 1:].min(axis=0) + corners[:, 1:].max(axis=0))
     problem = replace(problem, coords=replace(problem.coords, form=problem.coords.form._replace(limits=limits)))
@@ -163,7 +162,7 @@ def test_with_two_budgets_the_grid_comes_near_the_optimum_of_both(seed: int, lea
     found = solve_mixture(np.array([measure(model, policy) for policy in policies]), limits, np.ones(2))
     value = found.weights @ np.array([measure(model, policy)[0] for policy in policies])
     assert found.feasible
-    assert value > least * constrained_optimum(model, limits).value
+    assert value > 0.99 * constrained_optimum(model, limits).value
 
 
 @pytest.mark.slow

@@ -123,7 +123,7 @@ def test_a_young_critic_neither_moves_the_multiplier_nor_offers_candidates() -> 
     assert (exact.earliest, exact.spare) == (0, [])
 
 
-@pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.slow), pytest.param(2, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("by", ["auto", "network"])
 def test_a_rule_is_given_candidates_once_the_multiplier_has_settled_and_guarantees_what_it_does(
     by: str, seed: int
@@ -200,8 +200,7 @@ def test_the_extra_network_tells_the_value_of_the_candidate_where_the_critic_lag
     assert (errors["network"] < [0.05, 0.15, 0.15]).all()
 
 
-@pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.slow)])
-@pytest.mark.parametrize("limit", [0.8, pytest.param(1.1, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(("limit", "seed"), [(0.8, 0), pytest.param(1.1, 1, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("by", ["network", "fit"])
 def test_the_multiplier_goes_by_the_policy_that_acts_now(by: str, limit: float, seed: int) -> None:
     """Against exact costs: after a candidate that breaks the limit λ rises, after one that keeps it λ falls.

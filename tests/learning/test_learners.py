@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -41,16 +43,35 @@ def actions(found: BestResponses, of: Task, multiplier: NDArray[np.float64]) -> 
     return best
 
 
+@dataclass(frozen=True)
+class Learned:
+    """What a learner found, on what, and the shares of the work that it told."""
+
+    given: Task
+    found: BestResponses
+    shares: list[float]
+
+
+@pytest.fixture(scope="module")
+def learned(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Learned]:
+    @cache
+    def by(learner: str) -> Learned:
+        given, shares = task(learner, tmp_path_factory.mktemp(learner) / "checkpoints"), list[float]()
+        return Learned(given, LEARNERS[learner].learn(given, lambda share, _: shares.append(share)), shares)
+
+    return by
+
+
 SLOW = "ddqn", "bcq"  # beside edrr, the critics of games that differ in their loss
 
 
 @pytest.mark.parametrize(
     "learner", [pytest.param(name, marks=pytest.mark.slow) if name in SLOW else name for name in LEARNERS]
 )
-def test_every_learner_answers_a_grid_of_prices_and_any_price_between(learner: str, tmp_path: Path) -> None:
-    shares: list[float] = []
-    given = task(learner, tmp_path / "checkpoints")
-    found = LEARNERS[learner].learn(given, lambda share, _: shares.append(share))
+def test_every_learner_answers_a_grid_of_prices_and_any_price_between(
+    learner: str, learned: Callable[[str], Learned]
+) -> None:
+    given, found, shares = learned(learner).given, learned(learner).found, learned(learner).shares
     count = len(found.multiplier)
     assert found.learner == learner
     assert found.multiplier.shape == (count, 1)
@@ -69,25 +90,25 @@ def test_every_learner_answers_a_grid_of_prices_and_any_price_between(learner: s
 
 
 @pytest.mark.parametrize("learner", [name for name in LEARNERS if name != COUNTED])
-def test_a_learner_that_was_done_is_not_trained_again(learner: str, tmp_path: Path) -> None:
-    first = LEARNERS[learner].learn(task(learner, tmp_path / "checkpoints"), silent)
-    again = LEARNERS[learner].learn(task(learner, tmp_path / "checkpoints", resume=True), silent)
+def test_a_learner_that_was_done_is_not_trained_again(learner: str, learned: Callable[[str], Learned]) -> None:
+    first = learned(learner).found
+    again = LEARNERS[learner].learn(replace(learned(learner).given, resume=True), silent)
     np.testing.assert_array_equal(again.multiplier, first.multiplier)
     for one, other in zip(again.network.head, first.network.head, strict=True):
         np.testing.assert_array_equal(one, other)
 
 
-def test_learners_that_are_pooled_say_what_the_day_brings_and_learn_from_the_same_amounts(tmp_path: Path) -> None:
-    found = [LEARNERS[name].learn(task(name, tmp_path / name), silent) for name in POOL]
-    assert all(each.network.outcome is not None for each in found)
+def test_learners_that_are_pooled_say_what_the_day_brings_and_learn_from_the_same_amounts(
+    learned: Callable[[str], Learned],
+) -> None:
+    assert all(learned(name).found.network.outcome is not None for name in POOL)
     assert all(LEARNERS[name].WITHOUT_LUCK for name in POOL)
 
 
-def test_the_mean_of_trees_and_networks_is_one_learner(tmp_path: Path) -> None:
-    given = {name: task(name, tmp_path / name) for name in POOL}
-    bodied, layered = (LEARNERS[name].learn(of, silent) for name, of in given.items())
-    mean = mean_of(replace(given["trees"], learner="auto"), bodied, layered)
-    states = given["trees"].data.states
+def test_the_mean_of_trees_and_networks_is_one_learner(learned: Callable[[str], Learned]) -> None:
+    given, (bodied, layered) = learned("trees").given, (learned(name).found for name in POOL)
+    mean = mean_of(replace(given, learner="auto"), bodied, layered)
+    states = given.data.states
     assert states is not None
     trees, networks, both = (forward(each.network, states.codes, states.numbers).q for each in (bodied, layered, mean))
     np.testing.assert_allclose(both, (trees + networks) / 2, atol=1e-5)

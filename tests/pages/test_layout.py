@@ -35,9 +35,29 @@ PAGES = {
     "index": lambda: index.render("runs", index_examples.runs(), [index.OtherPage("test of <b>/page.html")]),
 }
 WIDTHS = [400, 1280]
-LOOKED = [(400, False), (400, True), (1280, False)]  # width, and whether it is dark: colours are those of any width
-AFTER = "addEventListener('load', () => setTimeout(() => {{ {} }}, 1500));"  # figures are drawn then
-DARK = "@media screen and (prefers-color-scheme: dark)"
+# Figures are drawn then.
+AFTER = "addEventListener('load', () => setTimeout(async () => {{ {} }}, 1500));"
+# What axe says is serious, as it is and in the dark, where nothing but colours can differ; null without axe.
+SERIOUS = """
+const serious = async (options) => window.axe
+  ? (await axe.run({resultTypes: ['violations'], ...options})).violations
+      .filter(v => v.impact == 'serious' || v.impact == 'critical').map(v => [v.id, v.nodes[0].html.slice(0, 200)])
+  : null;
+const darken = () => [...document.styleSheets].flatMap(sheet => [...sheet.cssRules])
+  .filter(rule => rule.media?.mediaText.includes('(prefers-color-scheme: dark)'))
+  .map(rule => { rule.media.mediaText = 'screen'; }).length;
+"""
+WIDE = "wide: document.documentElement.scrollWidth"
+LOOK = f"""
+const light = await serious({{}}), darkened = darken();
+const dark = await serious({{runOnly: ['color-contrast']}});
+told(JSON.stringify({{{WIDE}, light, darkened, dark}}));
+"""
+
+
+@cache
+def html_of(page: str) -> str:
+    return PAGES[page]()
 
 
 def axe() -> str | None:
@@ -61,36 +81,26 @@ def framed(html: str, script: str, width: int, number: int) -> str:
     )
 
 
-Looks = Callable[[str], dict[tuple[int, bool], dict[str, Any]]]
+Looks = Callable[[str], dict[int, dict[str, Any]]]
 
 
 @pytest.fixture(scope="module")
 def looks(tmp_path_factory: pytest.TempPathFactory) -> Looks:
-    """What is found in a page, by its width and whether it is dark: side by side, since a browser takes long to start.
+    """What is found in a page, by its width: side by side, since a browser takes long to start.
 
-    `wide`: pixels that it takes, `serious`: what axe says is serious, where it is installed.
+    `wide`: pixels that it takes; on a phone also `light` and `dark`: what axe says is serious, where it is installed.
     """
 
     @cache
-    def looks(page: str) -> dict[tuple[int, bool], dict[str, Any]]:
-        html = PAGES[page]()
-        assert DARK in html
-        frames = [
-            framed(html.replace(DARK, "@media screen") if dark else html, look, width, number)
-            for number, (width, dark) in enumerate(LOOKED)
-        ]
+    def looks(page: str) -> dict[int, dict[str, Any]]:
+        html = html_of(page)
+        scripts = [f"{axe() or ''};{SERIOUS}{AFTER.format(LOOK)}", AFTER.format(f"told(JSON.stringify({{{WIDE}}}))")]
+        frames = [framed(html, script, *of) for script, *of in zip(scripts, WIDTHS, range(2), strict=True)]
         outer = f"<!doctype html><body>{''.join(frames)}</body>"
-        shown = drawn(outer, tmp_path_factory.mktemp("browser"), "1500,8500")
+        shown = drawn(outer, tmp_path_factory.mktemp("browser"), "1500,4300")
         found = re.findall(r'<pre id="told-\d">(.*?)</pre>', shown, re.DOTALL)
-        return dict(zip(LOOKED, [json.loads(text_of_html.unescape(text)) for text in found], strict=True))
+        return dict(zip(WIDTHS, [json.loads(text_of_html.unescape(text)) for text in found], strict=True))
 
-    serious = "r.violations.filter(v => v.impact == 'serious' || v.impact == 'critical')"
-    listed = (
-        f"axe.run({{resultTypes: ['violations']}}).then(r => {serious}.map(v => [v.id, v.nodes[0].html.slice(0, 200)]))"
-    )
-    found = "Promise.resolve(null)" if axe() is None else listed
-    said = "(serious) => told(JSON.stringify({wide: document.documentElement.scrollWidth, serious}))"
-    look = f"{axe() or ''};{AFTER.format(f'{found}.then({said});')}"
     return looks
 
 
@@ -98,15 +108,17 @@ def looks(tmp_path_factory: pytest.TempPathFactory) -> Looks:
 @pytest.mark.parametrize("width", WIDTHS)
 @pytest.mark.parametrize("page", PAGES)
 def test_nothing_is_wider_than_the_page(looks: Looks, page: str, width: int) -> None:
-    assert 0 < looks(page)[width, False]["wide"] <= width
+    assert 0 < looks(page)[width]["wide"] <= width
 
 
 @in_a_browser
 @pytest.mark.skipif(axe() is None, reason="axe-playwright-python is not installed")
-@pytest.mark.parametrize(("width", "dark"), LOOKED)
 @pytest.mark.parametrize("page", PAGES)
-def test_axe_has_nothing_serious_to_say(looks: Looks, page: str, width: int, dark: bool) -> None:
-    assert looks(page)[width, dark]["serious"] == []
+def test_axe_has_nothing_serious_to_say(looks: Looks, page: str) -> None:
+    found = looks(page)[400]
+    assert found["light"] == []
+    assert found["darkened"] > 0
+    assert found["dark"] == []
 
 
 Printed = Callable[[str], tuple[str, list[str]]]
@@ -118,7 +130,7 @@ def printed(tmp_path_factory: pytest.TempPathFactory) -> Printed:
 
     @cache
     def printed(page: str) -> tuple[str, list[str]]:
-        html = PAGES[page]()
+        html = html_of(page)
         return html, leaves(html, tmp_path_factory.mktemp("paper"))
 
     return printed
@@ -146,7 +158,7 @@ def test_on_paper_no_heading_is_torn_from_what_it_heads(printed: Printed, page: 
 @in_a_browser
 def test_pictures_of_a_page_are_taken_by_one_command(tmp_path: Path) -> None:
     (tmp_path / "run").mkdir()
-    (tmp_path / "run" / "report.html").write_text(whole(), encoding="utf-8")
+    (tmp_path / "run" / "report.html").write_text(html_of("check"), encoding="utf-8")
     script = Path(__file__).parents[2] / "examples" / "screenshots.py"
     subprocess.run([sys.executable, script, tmp_path / "run", tmp_path / "out"], check=True, timeout=4 * PATIENCE)
     found = {path.name: path.stat().st_size for path in (tmp_path / "out").iterdir()}

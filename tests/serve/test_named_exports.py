@@ -136,7 +136,7 @@ def trained(folder: Path, kind: Kind, name: str) -> Path:
         f'[[budget]]\nname = "money"\ncost = {kind.cost}\nat_most = 1\nmoney = true\n'
         + ('reserve = "mail"\n' if name == "bins" else "")
         + f'[[budget]]\nname = "sent"\ncost = "{kind.second}"\nat_most = 1\n'
-        + '[labels]\nreward = "visits"\nbudgets.money = { label = "postage", unit = "cent" }\n'
+        + '[labels]\nreward = "visits"\nbudgets.money = { label = "postage", unit = "cent" }\n[train]\nfolds = 1\n'
     )
     return Path(outlay.train(folder / "campaign.toml", folder / "run", oracle="tabular").bundle)
 
@@ -161,15 +161,18 @@ def test_an_exported_log_is_read_by_the_campaign_file_that_was_trained_with(tmp_
         service = client.service
         register_bundle(service.ledger, service.state.loaded, service.state.config, int(time.now * 1000))
         for day in range(2):
+            asked: list[dict[str, Any]] = []
             for user in range(90):
                 body = {"request_id": f"{day}-{user}", "user_id": f"u{user}", "features": {"level": 1}}
-                if user % 3 == 0:
-                    body["eligible"] = list(kind.called[:2])
-                answer = client.post("/v1/decisions", json=body).json()
-                answers.append(answer)
-                if answer["state"] == "reserved":
-                    event = {"decision_id": answer["decision_id"], "kind": "redeemed", "event_id": "1"}
-                    client.post("/v1/outcomes", json=event)
+                asked.append(body | ({} if user % 3 else {"eligible": list(kind.called[:2])}))
+            decided = client.post("/v1/decisions", json={"requests": asked}).json()["decisions"]
+            told = [
+                {"decision_id": answer["decision_id"], "kind": "redeemed", "event_id": "1"}
+                for answer in decided
+                if answer["state"] == "reserved"
+            ]
+            assert client.post("/v1/outcomes", json={"outcomes": told}).status_code == 200
+            answers += decided
             time.now += 86_400
     reserve = dict(zip(map(bundle.names.given, bundle.actions.tolist()), bundle.manifest.reserve or (), strict=True))
 

@@ -93,7 +93,9 @@ def _again(server: Process, body: Any) -> Any:
     return answer.json() if answer.status_code == 200 else None
 
 
-def test_two_servers_share_answers_outcomes_pause_and_caps(url: str, start: Callable[..., Pair]) -> None:
+def test_two_servers_share_answers_outcomes_pause_and_caps_and_give_the_cap_and_no_more(
+    url: str, start: Callable[..., Pair]
+) -> None:
     one, two, ledger = start(url)
     first = one.decide(request(1, eligible=[3]))
     assert two.decide(request(1, eligible=[3])) == first
@@ -116,6 +118,16 @@ def test_two_servers_share_answers_outcomes_pause_and_caps(url: str, start: Call
     assert two.decide(request(2, eligible=[3]))["reason"] == "total_cap"
     assert 'outlay_budget_cap_units{scope="total"} 8.0' in two.get("/metrics").text
 
+    assert two.post("/v1/admin/caps", {"total": 59}).status_code == 200
+    requests = [(server, request(1000 + i, eligible=[3])) for i in range(40) for server in (one, two)]  # each at both
+    with ThreadPoolExecutor(8) as pool:
+        found = list(pool.map(lambda pair: pair[0].decide(pair[1]), requests))
+    assert found[::2] == found[1::2]
+    assert sum(answer["action"] for answer in found[::2]) == 51  # and 8 before
+    assert {answer["reason"] for answer in found} == {"policy", "total_cap"}
+    total = ledger.totals(CAMPAIGN).total
+    assert (total.reserved, total.settled) == (5700, 200)
+
 
 def event_answer(event: dict[str, Any]) -> dict[str, Any]:
     return {key: event[key] for key in ("decision_id", "kind", "event_id")} | {
@@ -123,17 +135,6 @@ def event_answer(event: dict[str, Any]) -> dict[str, Any]:
         "amount": 2.0,
         "excess": 0.0,
     }
-
-
-def test_two_servers_that_are_asked_at_once_give_the_cap_and_no_more(url: str, start: Callable[..., Pair]) -> None:
-    one, two, ledger = start(url)
-    asked = [(server, request(i, eligible=[3])) for i in range(40) for server in (one, two)]  # each at both of them
-    with ThreadPoolExecutor(8) as pool:
-        found = list(pool.map(lambda pair: pair[0].decide(pair[1]), asked))
-    assert found[::2] == found[1::2]
-    assert sum(answer["action"] for answer in found[::2]) == 60
-    assert {answer["reason"] for answer in found} == {"policy", "total_cap"}
-    assert ledger.totals(CAMPAIGN).total.reserved == 6000
 
 
 def test_a_postgres_that_is_killed_is_missed_and_used_again(
@@ -174,11 +175,15 @@ def test_a_postgres_that_stands_still_is_not_waited_for(
 
     first = answer(one, 1)
     with standing_still(database):
-        for server in (one, two):
+
+        def refuses(server: Process) -> None:
             undecided = server.post("/v1/decisions", request(2, eligible=[3]))  # it was sent
             assert (undecided.status_code, undecided.headers["retry-after"]) == (503, "1")
             assert server.get("/v2/health/ready").status_code == 503
             assert server.get("/v2/health/live").status_code == 200
+
+        with ThreadPoolExecutor(2) as pool:
+            list(pool.map(refuses, (one, two)))
     for server in (one, two):
         assert answer(server, 1) == first
         wait_until(lambda server=server: _ready(server))  # type: ignore[misc]

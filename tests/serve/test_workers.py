@@ -53,7 +53,7 @@ def meter(process: Process, name: str) -> float:
     )
 
 
-def test_both_share_the_cap_and_a_pause_and_their_meters_add_up(served: Process, ledger: str) -> None:
+def test_both_share_the_cap_and_a_pause_and_end_together_and_their_meters_add_up(served: Process, ledger: str) -> None:
     wait_until(lambda: len(workers(served)) == 2)
     asked = [request(i % 40, eligible=[3]) for i in range(80)]  # everything twice
     with ThreadPoolExecutor(8) as pool:
@@ -71,18 +71,46 @@ def test_both_share_the_cap_and_a_pause_and_their_meters_add_up(served: Process,
     assert {answer["reason"] for answer in found} == {"paused"}
     busy = [child.cpu_times().user for child in workers(served)]
     assert min(busy) > 0
-    assert served.stop() in (0, -signal.SIGTERM)
+    assert served.post("/v1/admin/resume", None).status_code == 200
+    end_under_load(served, ledger, signal.SIGINT)
+
+
+def end_under_load(served: Process, ledger: str, number: signal.Signals) -> None:
+    """A signal ends them all, with every answer given."""
+    family = psutil.Process(served.popen.pid).children(recursive=True)
+    answers: list[Any] = []
+
+    def ask(first: int) -> None:
+        for i in range(first, first + 1000):
+            try:
+                answers.append(served.decide(request(i, eligible=[3])))
+            except Exception:  # it has ended
+                return
+
+    with ThreadPoolExecutor(4) as pool:
+        for first in range(10**6, 10**6 + 4000, 1000):
+            pool.submit(ask, first)
+        wait_until(lambda: len(answers) > 40)
+        served.popen.send_signal(number)
+        served.popen.wait(PATIENCE)
+    wait_until(lambda: not any(map(_lives, family)))
+    assert "Traceback" not in served.said(), served.said()
     books = open_ledger(ledger)
+    stored = {row.decision_id for row in books.rows(CAMPAIGN, 0, 2**47)}
+    assert {answer["decision_id"] for answer in answers} - {None} <= stored
     assert books.check() == []
     books.close()
 
 
 @pytest.mark.slow
-def test_a_new_bundle_reaches_both_and_so_does_the_old_one_again(
-    served: Process, bundle: Bundle, others: list[Path]
+def test_a_new_bundle_reaches_both_and_a_worker_in_place_of_a_dead_one_and_nothing_is_lost(
+    served: Process, bundle: Bundle, ledger: str, others: list[Path]
 ) -> None:
+    wait_until(lambda: len(workers(served)) == 2)
+    kept = {i: served.decide(request(i)) for i in range(10)}
+    wait_until(lambda: all(any("ledger.db" in f.path for f in child.open_files()) for child in workers(served)))
     served_ids, number = [bundle.id], 0
-    for folder in (others[0], bundle.folder, others[1], others[0]):
+    for folder in (others[0], bundle.folder, others[1]):
         found = served.post("/v1/admin/bundle", {"path": str(folder)})
         assert found.status_code == 200, found.text
         served_ids.append(found.json()["bundle"])
@@ -95,30 +123,19 @@ def test_a_new_bundle_reaches_both_and_so_does_the_old_one_again(
             return seen == {wanted}
 
         wait_until(settled)
+        if folder == others[0]:
+            _replace(served)
+            assert {i: served.decide(request(i)) for i in range(10)} == kept
+            wait_until(settled)  # the newcomer is told, too
     assert len(set(served_ids)) == 3
     shown = [line for line in served.get("/metrics").text.splitlines() if line.startswith("outlay_bundle_info{")]
-    wait_until(lambda: meter(served, "outlay_bundle_info{") == 1)
+    wait_until(lambda: meter(served, "outlay_bundle_info{") == 1)  # the dead show nothing
     assert any(served_ids[-1] in line and line.endswith(" 1.0") for line in shown)
     broken = served.post("/v1/admin/bundle", {"path": str(others[0] / "nowhere")})
     assert broken.status_code == 422
     assert bundles(served, number + 100) == {served_ids[-1]}
-
-
-@pytest.mark.slow
-def test_workers_that_die_are_replaced_and_nothing_is_lost(served: Process, ledger: str, others: list[Path]) -> None:
-    wait_until(lambda: len(workers(served)) == 2)
-    kept = {i: served.decide(request(i)) for i in range(10)}
-    wait_until(lambda: all(any("ledger.db" in f.path for f in child.open_files()) for child in workers(served)))
-    _replace(served)
-    new = served.post("/v1/admin/bundle", {"path": str(others[0])}).json()["bundle"]
-    _replace(served)
     assert {i: served.decide(request(i)) for i in range(10)} == kept
-    rounds = iter(range(1000, 100_000, 100))
-    wait_until(lambda: bundles(served, next(rounds)) == {new})  # the newcomer is told, too
-    wait_until(lambda: meter(served, "outlay_bundle_info{") == 1)  # the dead show nothing
-    books = open_ledger(ledger)
-    assert books.check() == []
-    books.close()
+    end_under_load(served, ledger, signal.SIGTERM)
 
 
 def _replace(served: Process) -> None:
@@ -126,35 +143,6 @@ def _replace(served: Process) -> None:
     dead = workers(served)[0]
     dead.kill()
     wait_until(lambda: len([child for child in workers(served) if child.pid != dead.pid]) == 2)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_ends_them_all_with_every_answer_given(served: Process, ledger: str, number: signal.Signals) -> None:
-    wait_until(lambda: len(workers(served)) == 2)
-    family = psutil.Process(served.popen.pid).children(recursive=True)
-    answers: list[Any] = []
-
-    def ask(first: int) -> None:
-        for i in range(first, first + 1000):
-            try:
-                answers.append(served.decide(request(i, eligible=[3])))
-            except Exception:  # it has ended
-                return
-
-    with ThreadPoolExecutor(4) as pool:
-        for first in range(0, 4000, 1000):
-            pool.submit(ask, first)
-        wait_until(lambda: len(answers) > 40)
-        served.popen.send_signal(number)
-        served.popen.wait(PATIENCE)
-    wait_until(lambda: not any(map(_lives, family)))
-    assert "Traceback" not in served.said(), served.said()
-    books = open_ledger(ledger)
-    stored = {row.decision_id for row in books.rows(CAMPAIGN, 0, 2**47)}
-    assert {answer["decision_id"] for answer in answers} - {None} <= stored
-    assert books.check() == []
-    books.close()
 
 
 @pytest.mark.slow

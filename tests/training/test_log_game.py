@@ -101,7 +101,8 @@ def test_what_the_last_network_answers_to_higher_prices_may_be_served_too(
         return choosing.choose(context, candidates, *rest, **how)
 
     monkeypatch.setattr(play, "choose", choose)
-    campaign = city.campaign.with_train(min_steps=400, epochs=1)
+    monkeypatch.setattr(play, "STEEPER", play.STEEPER[::3])
+    campaign = city.campaign.with_train(min_steps=300, epochs=1, layers=(16, 8), spare_candidates=1)
     play.learn(city, campaign, "aim-greedy", "bcq", 0, tmp_path, False, lambda *_: None)
     steeper = [policy for policy in measured if "×" in policy.name]
     last = max((policy for policy in measured if policy not in steeper), key=lambda policy: policy.number or 0)
