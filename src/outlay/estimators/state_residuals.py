@@ -19,6 +19,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import solve
 
+from outlay.core.machine import processors
+from outlay.core.parallel import in_threads
 from outlay.estimators.panel import Index, Panel
 from outlay.estimators.row_features import Block
 
@@ -178,14 +180,20 @@ def _sums(design: _Design, values: Array, fold: Index, folds: int) -> tuple[Arra
     """By fold `[F, d, d]` products of columns and `[F, d, q]` of columns and values."""
     d, q = design(np.arange(0)).shape[1], values.shape[1]
     gram, moments = np.zeros((folds, d, d)), np.zeros((folds, d, q))
-    for k in range(folds):
-        rows = np.flatnonzero(fold == k)
-        for i in range(0, len(rows), CHUNK_ROWS):
-            part = rows[i : i + CHUNK_ROWS]
-            x = design(part)
-            gram[k] += x.T @ x
-            moments[k] += x.T @ values[part]
+    parts = [(k, part) for k in range(folds) for part in _chunks(np.flatnonzero(fold == k))]
+
+    def of(part: tuple[int, Index]) -> tuple[Array, Array]:
+        x = design(part[1])
+        return x.T @ x, x.T @ values[part[1]]
+
+    for (k, _), (square, product) in zip(parts, in_threads(of, parts, processors()), strict=True):
+        gram[k] += square
+        moments[k] += product
     return gram, moments
+
+
+def _chunks(rows: Index) -> list[Index]:
+    return [rows[i : i + CHUNK_ROWS] for i in range(0, len(rows), CHUNK_ROWS)]
 
 
 def _solved(gram: Array, moments: Array) -> Array:
@@ -201,7 +209,6 @@ def _solved(gram: Array, moments: Array) -> Array:
 
 def _less(design: _Design, rows: Index, values: Array, coefficients: Array) -> Array:
     """Values `[p, q]` of some of the rows, less what the columns say of them."""
-    left = np.array(values, np.float64)
-    for i in range(0, len(rows), CHUNK_ROWS):
-        left[i : i + CHUNK_ROWS] -= design(rows[i : i + CHUNK_ROWS]) @ coefficients
+    said = list(in_threads(lambda part: design(part) @ coefficients, _chunks(rows), processors()))
+    left: Array = values - np.concatenate(said) if said else np.array(values, np.float64)
     return left
