@@ -36,8 +36,7 @@ setup: $(STAMP)
 
 setup-all: $(STAMP_ALL)
 
-# Python compiles what it imports; compiling all of it beforehand takes as long as installing it.
-INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile --constraint constraints.txt --editable
+INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check $(INSTALL_OPTIONS) --constraint constraints.txt --editable
 
 $(BIN)/python:
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "outlay needs Python 3.11 or newer; this is %d.%d. Try: make PYTHON=python3.12" % sys.version_info[:2])'
