@@ -133,14 +133,22 @@ def test_the_headline_says_what_the_campaigns_budget_buys_and_what_one_more_woul
         ("user", "19.5 yuan per user", "14.19 active days per user in 30 days", "14.07 to 14.31", "user over 30 days"),
     ):
         content = found(1, per=per)
-        buys, between, marginal = headline = frontier_words.headline(
-            content.requested[0], frontier_words.CurveWording.of(content, campaign(content))
-        )
+        wording = frontier_words.CurveWording.of(content, campaign(content))
+        buys, how = headline = frontier_words.headline(content.requested[0], wording, 0.95)
         assert not missing(buys, "The campaign’s", budget, bought)
-        assert between == interval
-        assert not missing(marginal, more, "0.278 active days", "0.222 to 0.334")
-        assert not missing(page(per=per).text, *headline, "95% interval")
+        assert how.startswith(f"95% interval: {interval}. ")
+        assert not missing(how, more, "0.278 active days", "0.222 to 0.334")
+        assert not missing(page(per=per).text, *headline)
     assert "one more unit of money" in _Page(render(with_unit(found(), "money"))).text
+
+
+def test_a_curve_that_the_log_cannot_tell_begins_with_that() -> None:
+    content = found(1, certified=0.0)
+    why = "not certified: not checked: the behaviour model does not fit the log"
+    asked = replace(content.requested[0], withheld=True, certified=False, certificate=why)
+    got = _Page(render(replace(content, requested=(asked, *content.requested[1:]))))
+    assert not missing(got.text, "This log cannot tell what the campaign’s budget of 0.65 yuan", "Not certified: not")
+    assert "budget of 0.65 yuan per decision buys" not in got.text
 
 
 def test_the_slider_begins_at_the_campaigns_budget_and_the_panel_says_so_without_the_script() -> None:

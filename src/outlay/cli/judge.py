@@ -309,9 +309,8 @@ def _show_frontier(curve: BudgetCurve, campaign: Campaign, run: Path, *, asked: 
         say(f"The campaign's own limit, {plain(money.limit)}, lies below the curve.")
     if verbose or answers is None:  # the table has the totals of the same
         for point in curve.requested:
-            bought, ends, marginal = headline(point, wording)
-            held = f" It is {point.certificate}." if point.certified is False else ""
-            say(f"{bought} ({ends}). {marginal}{held}")
+            held = f" It is {point.certificate}." if point.certified is False and not point.withheld else ""
+            say(f"{'. '.join(headline(point, wording, curve.confidence))}{held}")
         known = "not measured, since too few rows of the log say what it brings"
         if old is not None:
             spent = number(old.spend[curve.place], wording.spend_digits[curve.place])

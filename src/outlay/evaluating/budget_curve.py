@@ -57,6 +57,7 @@ class CurvePoint:
         gain_bound: its lower bound.
         gain_most: its upper bound: below 0 the budget is sure to bring less than the old policy.
         held: whether what is not certified is held while serving.
+        withheld: whether the log cannot tell what it would bring, so that there are no bounds.
         totals: what it brings and costs all users on their first days; None where that is not told.
         times: decisions that a unit of the objective is about, for each that the money limit is about: those of a user
             where the objective is a total per user, and the limit per decision; else 1.
@@ -83,6 +84,7 @@ class CurvePoint:
     gain_bound: float | None = None
     gain_most: float | None = None
     held: bool = False
+    withheld: bool = False
     totals: BudgetTotals | None = None
     times: float = 1.0
 

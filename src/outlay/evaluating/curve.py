@@ -305,6 +305,7 @@ def _bounded(point: CurvePoint, mixtures: BudgetMixtures, known: Certified | Non
         point,
         certified=certificate.certified,
         held=certificate.held is not None,
+        withheld=certificate.withheld is not None,
         confidence=certificate.confidence,
         certificate=certificate.words,
         gain=certificate.gain,

@@ -247,12 +247,17 @@ def _marginal(point: CurvePoint) -> Cell:
     return Cell(number(value), ends(low, high))
 
 
-def headline(point: CurvePoint, wording: CurveWording) -> list[str]:
-    """What the requested budget buys, and the marginal reward there."""
+def headline(point: CurvePoint, wording: CurveWording, confidence: float) -> tuple[str, str]:
+    """What the requested budget buys, and how sure that is with the marginal reward there; or that no log can tell."""
     money, given = wording.budgets[wording.place], point.budget
+    budget = f"{plain(given)} {per(money)}"
+    if point.withheld:
+        whose = "the campaign’s budget" if given == money.limit else "a budget"
+        return f"This log cannot tell what {whose} of {budget} would buy", f"{capital(str(point.certificate))}."
     whose = "The campaign’s budget" if given == money.limit else "A budget"
-    bought = f"{whose} of {plain(given)} {per(money)} buys {wording.value(point.value)} {wording.reward}"
-    return [bought, ends(point.low, point.high, wording.digits), f"At that budget, {wording.marginal(point)}."]
+    bought = f"{whose} of {budget} buys {wording.value(point.value)} {wording.reward}"
+    between = f"{exact(confidence)} interval: {ends(point.low, point.high, wording.digits)}"
+    return bought, f"{between}. At that budget, {wording.marginal(point)}."
 
 
 def goal_line(goal: Goal, wording: CurveWording, *, looked: bool) -> str:
