@@ -414,6 +414,14 @@ def test_names_that_say_little_get_labels_to_be_filled_in(tmp_path: Path) -> Non
     assert "[labels]" not in plain
 
 
+def test_a_log_without_names_of_columns_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "log.csv").write_text(
+        "".join(f"u{i},2026-03-{d + 1:02d},{i % 3},0.5\n" for i in range(9) for d in range(4))
+    )
+    with pytest.raises(LogError, match=r"first line seems to be a row, .*'2026-03-01', '0', '0.5'.*a line of names"):
+        init(tmp_path / "log.csv", tmp_path / "campaign.toml")
+
+
 def test_a_few_texts_among_numbers_count_as_missing_and_the_draft_says_so(tmp_path: Path) -> None:
     columns = panel(users=100)
     numbers = [f"{i + 0.25}" for i in range(len(columns["day"]))]

@@ -64,6 +64,7 @@ PER_DAY = (
     "horizon_days = 7",
     "report_days = [1, 3, 7]",
 )
+VALUE = re.compile(r"[-+]?[\d.,]+(_\d+)?$|\d{1,4}[-/.]\d{1,2}[-/.]\d{1,4}")  # a number, or how a date begins
 NAME = re.compile(r"\w+")
 WORDS = re.compile(r"[A-Za-z][a-z]{3,}( [a-z]+)*")  # a name that can be read as it is
 CALLED = {"reward": "reward", "action": "action", "budgets.cost": "cost"}  # key of [labels] → role
@@ -221,6 +222,13 @@ def _draft(
     if rows == 0:
         raise LogError(
             "the log is empty: it has no rows.", file=source.file, way_out="Give a log with a row per user and day."
+        )
+    values = [column.name for column in columns if VALUE.match(column.name)]
+    if 2 * len(values) > len(columns):
+        raise LogError(
+            f"its first line seems to be a row, not the names of columns: {', '.join(map(repr, values[:4]))}.",
+            file=source.file,
+            way_out="Write a line of names above it, such as user,day,coupon,active.",
         )
     columns = [replace(column, percent=column.name in read.percents) for column in columns]
     fixed: dict[str, str] = {}

@@ -237,7 +237,7 @@ class Source:
         if "detect the CSV" in message:
             message, fix = (
                 "no table of CSV is found in it",
-                "Give a header, and the same sign between values in all lines.",
+                "Give a header, the same sign between values in all lines, and the same end to all lines.",
             )
         return LogError(f"cannot be read ({message}).", file=self.file, where=said, way_out=fix)
 
