@@ -60,11 +60,11 @@ class Holding:
                 f"Held while serving: no margin is kept below {whole}; the cap of a server, or of an allocation, "
                 "holds it."
             )
-        left = f"The certificate leaves {number(self.kept_back)} of {whole} unspent"
+        kept = f"The certificate leaves {number(self.kept_back)} of {whole} unspent, which costs"
         if not self.costs:
-            return f"{left}, which by estimate costs nothing." if self.std_error else f"{left}."
+            return f"{kept} nothing."
         digits = decimals([Interval(self.costs, self.costs - self.std_error, self.costs + self.std_error)])
-        told = f"{left}, which costs {number(self.costs, digits)} ± {number(self.std_error, digits)} of the reward"
+        told = f"{kept} {number(self.costs, digits)} ± {number(self.std_error, digits)} of the reward"
         if self.of_gain is not None:
             told += f", {percent(self.of_gain)} of the gain"
         elif self.of_value is not None:
