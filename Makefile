@@ -40,7 +40,7 @@ INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check $(IN
 
 $(BIN)/python:
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "outlay needs Python 3.11 or newer; this is %d.%d. Try: make PYTHON=python3.12" % sys.version_info[:2])'
-	test -x $@ || $(PYTHON) -m venv .venv
+	$(PYTHON) -m venv .venv
 
 $(STAMP): pyproject.toml constraints.txt | $(BIN)/python
 	$(INSTALL) '.[test]'

@@ -175,20 +175,27 @@ def counted(habit: Habit, once: Once) -> Path:
     return once("counted", lambda at: outlay.train(habit.campaign, at / "run")) / "run"
 
 
+def _evaluated(run: Path, once: Once, name: str) -> Path:
+    """A copy of a run, evaluated as the first look, whatever else was shared before."""
+
+    def fill(folder: Path) -> None:
+        shutil.copytree(run, folder / "run")
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("OUTLAY_LOOKS", str(folder / "looks.sqlite"))
+            outlay.evaluate(folder / "run")
+
+    return once(name, fill) / "run"
+
+
 @pytest.fixture(scope="session")
 def counted_and_evaluated(counted: Path, once: Once) -> Path:
     """A copy of `counted`, evaluated; shared, so only read it."""
-
-    def fill(folder: Path) -> None:
-        shutil.copytree(counted, folder / "run")
-        outlay.evaluate(folder / "run")
-
-    return once("counted and evaluated", fill) / "run"
+    return _evaluated(counted, once, "counted and evaluated")
 
 
 @pytest.fixture(scope="module")
 def few_budgets() -> Iterator[int]:
-    """Of a curve: each point of one that was looked at has a certificate of its own."""
+    """How many budgets a curve has: fewer than by default, since each costs a certificate."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("outlay.evaluating.curve.BUDGETS", 11)
         yield 11
@@ -204,12 +211,7 @@ def run(finished: Path, tmp_path: Path) -> Path:
 @pytest.fixture(scope="session")
 def evaluated(finished: Path, once: Once) -> Path:
     """A copy of `finished`, evaluated; shared, so only read it."""
-
-    def fill(folder: Path) -> None:
-        shutil.copytree(finished, folder / "run")
-        outlay.evaluate(folder / "run")
-
-    return once("evaluated", fill) / "run"
+    return _evaluated(finished, once, "evaluated")
 
 
 @pytest.fixture(scope="session")

@@ -242,7 +242,7 @@ def test_ctrl_c_that_a_library_swallows_stops_the_work_where_it_reports_next(
 
     frontier = tmp_path / "run"
     shutil.copytree(counted, frontier)
-    (frontier / "frontier.html").unlink(missing_ok=True)  # others may have asked for it
+    (frontier / "frontier.html").unlink(missing_ok=True)  # another test may have written it
     monkeypatch.setattr(StoredFrontier, "read", swallowing)
     found = outlay("frontier", frontier, "--quiet")
     assert (found.code, found.out) == (130, "")

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from small_ledgers import POSTGRES, new_url
-from small_processes import outlay_serve
+from small_processes import CONFIG, outlay_serve
 from small_servers import ADMIN, RESERVE, request, server
 
 from outlay.bundles.decide import Bundle
@@ -139,6 +139,10 @@ def test_a_swap_reaches_another_server_and_lasts_over_a_restart(bundle: Bundle, 
         with outlay_serve(bundle.folder, url, tmp_path, "--cap", "100") as again:
             assert again.decide(request(2))["bundle"] == new
             assert f"the ledger's servers serve bundle {new}" in again.said()
+        with outlay_serve(bundle.folder, url, tmp_path, config=CONFIG + "[user]\namount = 1.0\n") as refused:
+            wait_until(lambda: refused.popen.poll() is not None)
+            assert not missing(refused.said(), "user.amount", "ledger has none", "this server 1.0")
+            assert "--change-settings" in refused.said()
         with outlay_serve(bundle.folder, url, tmp_path, "--cap", "100", "--change-settings") as back:
             assert back.decide(request(3))["bundle"] == bundle.id
             wait_until(lambda: two.get("/v2/health/ready").json()["bundle"] == bundle.id)

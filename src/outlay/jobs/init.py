@@ -22,6 +22,7 @@ from outlay.core.files import as_path, new_file
 from outlay.core.wording import readable
 from outlay.jobs import memory
 from outlay.logs.columns import ScannedColumn, describe
+from outlay.logs.drivers import DATE
 from outlay.logs.findings import Finding
 from outlay.logs.formats import Recognised
 from outlay.logs.guess import GuessedRoles, guess_features, guess_roles
@@ -64,7 +65,7 @@ PER_DAY = (
     "horizon_days = 7",
     "report_days = [1, 3, 7]",
 )
-VALUE = re.compile(r"[-+]?[\d.,]+(_\d+)?$|\d{1,4}[-/.]\d{1,2}[-/.]\d{1,4}")  # a number, or how a date begins
+VALUE = re.compile(rf"[-+]?[\d.,]+(_\d+)?$|{DATE}")  # a number, or how a date begins
 NAME = re.compile(r"\w+")
 WORDS = re.compile(r"[A-Za-z][a-z]{3,}( [a-z]+)*")  # a name that can be read as it is
 CALLED = {"reward": "reward", "action": "action", "budgets.cost": "cost"}  # key of [labels] → role

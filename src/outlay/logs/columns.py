@@ -66,7 +66,7 @@ NAMES = {
     r"display|youtube|tiktok|instagram|newsletter|spend|spent|budget|mdsp|mdip|channel\d*|media|adspend|s|i)(_|$)",
 }
 CHUNK = 100  # columns a scan
-STRAY = 0.01  # of a column's texts that may be no numbers where it holds numbers
+PARSED = 0.99  # of a text column's values that are dates or numbers, from which on it is one
 FEW = 50  # distinct values of a category at most
 PAIRS = 20  # of a user's rows, that a rule has to hold in
 
@@ -198,9 +198,8 @@ def _nearly_numbers(source: Source, column: ScannedColumn) -> ScannedColumn:
         f"SELECT count(*) FILTER ({stray}), count({quoted(column.name)}), any_value({quoted(column.name)}) "
         f"FILTER ({stray}), min({sql}), max({sql}) FROM log"
     )
-    if not 0 < count <= STRAY * present or any(
-        named(column, name) for name in (NAMES["user"], NAMES["time"], IDENTIFIER)
-    ):
+    names = any(named(column, pattern) for pattern in (NAMES["user"], NAMES["time"], IDENTIFIER))
+    if not count or present - count < PARSED * present or names:
         return column
     said = f"{count:,} of {present:,} texts are no numbers, {first!r} for one, and count as missing"
     missing = column.missing + int(count)

@@ -39,6 +39,7 @@ from scipy.special import chdtrc
 
 from outlay.core.assignment import Assignment, Driver, Role
 from outlay.core.history import History
+from outlay.logs.columns import PARSED
 from outlay.logs.quality import Facts
 from outlay.logs.randomisation import CHANCE, STRONG, WEAK
 from outlay.logs.reading import quoted, used
@@ -52,7 +53,6 @@ EXPECTED = 20  # times that each action comes, and does not, in a cell: rarer va
 FEWEST = 100  # rows with a choice
 LEAST = 1e-9  # propensity: of smaller ones the inverse has a square that a float does not hold
 COPY = 0.01  # of a column's variety that the action leaves: below, the column is the action
-PARSED = 0.99  # of a text column's values that are dates or numbers, from which on it is one
 MOST_FEATURES = 20  # that shares are found from: those that the action goes with most
 JOINT_ROWS = 100  # for each joint value of the strongest features
 FOLDS = 5  # of users

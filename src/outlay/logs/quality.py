@@ -185,14 +185,7 @@ def _values(log: Log, missing: dict[str, int]) -> list[Finding]:
     for value, count in zip(wrong, counts, strict=True):
         if count:
             message = f"{value.words} in {count:,} rows, {_first(log, value.condition, value.column)}."
-            findings.append(Finding("error", value.key, message, value.way_out, int(count), value.budget))
-    money = log.campaign.budgets[log.campaign.money].name
-    below = f"{log.costs[log.campaign.money]} < 0"
-    [(count,)] = log.source.run(f"SELECT count(*) FILTER ({below}) FROM roles")
-    if count:
-        message = f"cost of {money} is below 0 in {count:,} rows, {_first(log, below, log.costs[log.campaign.money])}."
-        way_out = "If money came back, take it off the row it was paid for; else fix it, or leave these rows out."
-        findings.append(Finding("warning", "budget.cost", message, way_out, count, money))
+            findings.append(Finding(value.level, value.key, message, value.way_out, int(count), value.budget))
     if log.campaign.log.eligible and log.campaign.log.labels:
         unknown = f"{log.choice} AND len(eligible) > list_count(eligible)"
         [(count,)] = log.source.run(f"SELECT count(*) FILTER ({unknown}) FROM roles")
@@ -208,7 +201,7 @@ def _values(log: Log, missing: dict[str, int]) -> list[Finding]:
 
 
 class _Impossible(NamedTuple):
-    """A kind of value that cannot be: the key it stands under, its column, when, in words, and the budget it is of."""
+    """A kind of value that cannot be, or hardly: its key, its column, when, in words, the way out, and its budget."""
 
     key: str
     column: str
@@ -216,6 +209,7 @@ class _Impossible(NamedTuple):
     words: str
     way_out: str
     budget: str | None = None
+    level: Literal["error", "warning"] = "error"
 
 
 def _impossible(log: Log) -> list[_Impossible]:
@@ -230,6 +224,11 @@ def _impossible(log: Log) -> list[_Impossible]:
         _Impossible(key, c, f"abs({c}) > {LARGEST} AND NOT isinf({c})", f"{name} is beyond {LARGEST:g}", unit, b)
         for key, c, name, b in (("log.action", "action", "action", None), *outcomes)
     ]
+    money = log.campaign.money
+    way_out = "If money came back, take it off the row it was paid for; else fix it, or leave these rows out."
+    name, cost = log.campaign.budgets[money].name, log.costs[money]
+    below = f"cost of {name} is below 0"
+    wrong.append(_Impossible("budget.cost", cost, f"{cost} < 0", below, way_out, name, "warning"))
     if log.campaign.log.propensity:
         way_out = "Give the probability of the action in the row; mark rows without a choice with log.forced."
         for name, condition in {

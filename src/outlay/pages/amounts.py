@@ -37,6 +37,11 @@ class Names:
         return self.campaign.labels.reward is not None
 
     @property
+    def less(self) -> str:
+        """The opposite of `more` of the reward: `fewer` of what is counted."""
+        return "fewer" if self.counts and not self.reward_unit else "less"
+
+    @property
     def things(self) -> str:
         """What is given, in the plural: `coupons`."""
         return self.campaign.called("action").label

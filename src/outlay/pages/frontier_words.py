@@ -250,12 +250,11 @@ def _marginal(point: CurvePoint) -> Cell:
 def headline(point: CurvePoint, wording: CurveWording, confidence: float) -> tuple[str, str]:
     """What the requested budget buys, and how sure that is with the marginal reward there; or that no log can tell."""
     money, given = wording.budgets[wording.place], point.budget
-    budget = f"{plain(given)} {per(money)}"
+    whose = "the campaign’s budget" if given == money.limit else "a budget"
+    budget = f"{whose} of {plain(given)} {per(money)}"
     if point.withheld:
-        whose = "the campaign’s budget" if given == money.limit else "a budget"
-        return f"This log cannot tell what {whose} of {budget} would buy", f"{capital(str(point.certificate))}."
-    whose = "The campaign’s budget" if given == money.limit else "A budget"
-    bought = f"{whose} of {budget} buys {wording.value(point.value)} {wording.reward}"
+        return f"This log cannot tell what {budget} would buy", f"{capital(str(point.certificate))}."
+    bought = f"{capital(budget)} buys {wording.value(point.value)} {wording.reward}"
     between = f"{exact(confidence)} interval: {ends(point.low, point.high, wording.digits)}"
     return bought, f"{between}. At that budget, {wording.marginal(point)}."
 
@@ -284,8 +283,7 @@ def question(goal: Goal, names: Names) -> str:
             return "Today's money, spent better"
         case "gain":
             share = 100 * (goal.asked or 0.0)
-            side = "more" if share >= 0 else "fewer" if names.counts and not names.reward_unit else "less"
-            return f"{plain(abs(share))}% {side} {names.reward}"
+            return f"{plain(abs(share))}% {'more' if share >= 0 else names.less} {names.reward}"
         case "worth":
             return f"Stop where one more costs over {plain(goal.asked or 0.0)} {names.money_unit}".strip()
 

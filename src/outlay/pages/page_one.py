@@ -373,7 +373,7 @@ class PageOne:
         span = f" {span}" if span else ""
         amount, share = self._gained(found.reward, abs(more)), found.reward.share
         by = "" if share is None else f" ({change(share)})"
-        side = "more" if more > 0 else "fewer" if self._names.counts and not self._names.reward_unit else "less"
+        side = "more" if more > 0 else self._names.less
         said = f"about {amount} {side} {self._names.reward}{span}{by}"
         if not self._names.counts:
             said = f"{self._names.reward} to {'rise' if more > 0 else 'fall'} by about {amount}{span}{by}"
