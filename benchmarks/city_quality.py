@@ -109,7 +109,7 @@ def mixture(pool: list[MeasuredPolicy], context: RunContext, budget: float) -> S
     cost = Points.of([kept.fitted for kept in pool], context.campaign).value[:, 1]
     points = np.column_stack([[kept.objective for kept in pool], cost])
     solution = solve_mixture(points, np.array([budget]), np.array([budget]))
-    return SolvedMixture(pool, solution.weights, np.zeros((len(pool), 1))) if solution.feasible else None
+    return SolvedMixture(pool, solution.weights, np.zeros(1)) if solution.feasible else None
 
 
 def always(action: int) -> Callable[[Any], NDArray[Any]]:

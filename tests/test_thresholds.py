@@ -59,7 +59,7 @@ SPEED = {  # speed and memory
 }
 ROUNDING = {  # what arithmetic leaves, and when an iteration ends
     "choosing.budget_grid": "HALVINGS REFININGS",
-    "choosing.choose": "NEAR REFININGS",
+    "choosing.own_margin": "ENOUGH STEPS",
     "estimators.behaviour.logistic": "SETTLED TOLERANCE",
     "estimators.behaviour.model": "SHARE_CHANGE",
     "evaluating.goals": "HALVINGS",

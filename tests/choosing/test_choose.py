@@ -110,7 +110,7 @@ def test_limits_lowered_by_the_room_keep_it_also_where_users_seldom_decide(tmp_p
         @ np.array([x[1:] - limit for x, _, limit in (coordinates(p.fitted, about) for p in solved.pool)])
         for about in (data.campaign, lowered)
     ]
-    assert excess[1] - excess[0] == pytest.approx(solved.weights @ solved.margin)
+    assert excess[1] - excess[0] == pytest.approx(solved.margin)
 
 
 def test_a_mixture_leaves_the_room_that_it_needs_itself_and_spends_the_rest(data: Transitions, tmp_path: Path) -> None:
@@ -274,7 +274,7 @@ def test_a_mixture_needs_a_lead_over_the_best_single_policy_that_leaves_its_room
     monkeypatch.setattr("outlay.choosing.choose.margins_of", lambda *_: np.full((3, 1), 0.05))
     context: Any = SimpleNamespace(campaign=campaign(0.8), limits=np.ones(1), scale=np.ones(1))
     assert context.campaign.budgets[0].limit == 1.0
-    mixture = SolvedMixture(pool, np.array([0.0, 0.5, 0.5]), np.full((3, 1), 0.05))
+    mixture = SolvedMixture(pool, np.array([0.0, 0.5, 0.5]), np.full(1, 0.05))
     found = _one_first(mixture, context)
     assert np.count_nonzero(found.weights) == served
     assert found.weights[1] == (1.0 if served == 1 else 0.5)

@@ -41,6 +41,7 @@ class GridProblem:
         certify_users: users that the look will rest on, of all folds.
         folds: how many.
         further: `[L, m]` how much more the estimate that assumes less errs (`estimates.further_errors`).
+        rare: whether margins allow for what rare users may cost (`choose.SolvedMixture`).
     """
 
     points: Points
@@ -51,6 +52,7 @@ class GridProblem:
     certify_users: int
     folds: int
     further: Vector | float = 0.0
+    rare: bool = True
 
     def solve(self, budget: float) -> tuple[Vector, float] | None:
         """Return weights `[L]` for a budget and their margin below it, or None where no mixture keeps the limits."""
@@ -107,6 +109,7 @@ class GridProblem:
             certify_users=self.certify_users,
             folds=self.folds,
             further=self.further,
+            rare=self.rare,
         )
 
     @cached_property

@@ -4,15 +4,18 @@ The mixture whose measured objective is best is served. What keeps it from being
 objectives (`candidates.without_luck`). Constant actions take part where they make it better by more than noise, so
 no mixture is served that they visibly beat, and none that needs them for nothing.
 
-Weights are solved with every cost raised by the margin that makes a certificate likely (`estimators/certificate.py`),
-but for a budget that a cap holds while serving (`Campaign.held`): it is to be spent. If the pool cannot keep the
-limits, the spares are added.
+Weights are solved with every cost raised by the margin with which the mixture is likely to be certified
+(`own_margin.py`, `estimators/certificate.py`), but for a budget that a cap holds while serving (`Campaign.held`): it is
+to be spent. Where rare users may cost so much that this margin leaves less than half of a limit, no certificate worth
+having is in reach, and policies would be chosen by whether a dear user happens to get something from them: then the
+margin is that of normal errors. If the pool cannot keep the limits, the spares are added.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,6 +29,7 @@ from outlay.choosing.candidates import (
     without_luck,
 )
 from outlay.choosing.measure import Measure
+from outlay.choosing.own_margin import with_own_margin
 from outlay.core.campaign import Campaign
 from outlay.core.errors import InfeasibleError
 from outlay.core.inequalities import Inequalities
@@ -37,7 +41,7 @@ from outlay.estimators.units import coordinates, decisions
 from outlay.ops.intervals import Spread, quantile, std_error
 from outlay.ops.mixture_lp import FEASIBLE, MixtureSolution, solve_mixture
 
-REFININGS, NEAR = 8, 1e-3  # of the margin of a mixture, which depends on its weights a little
+OUT_OF_REACH = 0.5  # of a limit: a certificate that takes a larger margin is not aimed at
 NOISE = 1.0  # standard errors by which a mixture with constant actions has to be better than one without
 LUCK = 2.0  # standard errors by which a mixture of policies that a game found one by one has to beat the best of them
 
@@ -51,10 +55,11 @@ class Selection:
     Attributes:
         members: those with a weight above 0.
         weights: `[k]`.
-        margin: `[m]` by which the costs were raised, weighted.
+        margin: `[m]` by which the costs were raised.
         measured: every candidate, spares included.
         measure: what measured them.
         fold_weights: `[K, k]` of the members in the mixture of each fold.
+        rare: as of `SolvedMixture`.
     """
 
     members: tuple[MeasuredPolicy, ...]
@@ -63,15 +68,24 @@ class Selection:
     measured: tuple[MeasuredPolicy, ...]
     measure: Measure
     fold_weights: Vector
+    rare: bool = True
 
 
 @dataclass(frozen=True)
 class SolvedMixture:
-    """The best mixture of a pool: weights `[k]`, and the margins `[k, m]` with which it keeps the limits."""
+    """The best mixture of a pool.
+
+    Attributes:
+        pool: the policies.
+        weights: `[k]`.
+        margin: `[m]` with which it keeps the limits.
+        rare: whether the margin allows for what rare users may cost, so that a certificate is in reach.
+    """
 
     pool: list[MeasuredPolicy]
     weights: Vector
     margin: Vector
+    rare: bool = True
 
 
 def choose(
@@ -132,19 +146,20 @@ def choose_among(
     """
     first = measured[:count]
     if weights is not None:  # no cost is raised, and nothing has to be known of them
-        return _selection(first, weights, np.zeros((count, len(context.campaign.budgets))), measured, measure)
+        return _selection(first, weights, np.zeros(len(context.campaign.budgets)), measured, measure)
     learned = best(first, context, alone) or best(measured, context, alone)
     if one_first and learned is not None and not context.counted:
         learned = _one_first(learned, context)
     every = [*measured, *(measured_constants(context, measure) if constants is None else constants)]
     solved = with_constants(learned, best(every, context, alone))
     if solved is not None:
-        return _selection(solved.pool, solved.weights, solved.margin, measured, measure)
+        return _selection(solved.pool, solved.weights, solved.margin, measured, measure, solved.rare)
     # They do not allow the whole margin: as much of it as they allow, which may still get a certificate.
     pool = [each for each in every if each.withheld is None]
     if pool and not alone and solve(pool, context).feasible:
         margin = margins_of(pool, context)
-        return _selection(pool, solve(pool, context, margin).weights, margin, measured, measure)
+        weights = solve(pool, context, margin).weights
+        return _selection(pool, weights, weights @ margin, measured, measure)
     raise _infeasible(every, pool, context.campaign)
 
 
@@ -164,24 +179,18 @@ def margin_of_constants(context: RunContext) -> Vector:
         return np.zeros(len(context.campaign.budgets))
     # A coordinate is above its limit by x_1 times what the cost per decision is.
     ones = solved.weights @ np.array([decisions(each.fitted, context.campaign) for each in solved.pool])
-    lower: Vector = (solved.weights @ solved.margin) / ones
+    lower: Vector = solved.margin / ones
     return lower
 
 
 def solve(pool: Sequence[MeasuredPolicy], context: RunContext, margin: Vector | float = 0.0) -> MixtureSolution:
-    """Return the mixture of the largest objective under the limits, with all costs raised by the margins `[k, m]`."""
+    """Return the mixture of the largest objective under the limits, with costs raised by margins `[k, m]` or `[m]`."""
     return solve_mixture(_to_solve(pool), context.limits, context.scale, margin=margin)
 
 
 def _to_solve(pool: Sequence[MeasuredPolicy]) -> Vector:
     """`[k, 1+m]` what mixtures maximise, and budgets in ≤ form."""
     return np.array([[each.objective, *each.coordinates[1:]] for each in pool])
-
-
-def _solved(pool: list[MeasuredPolicy], margin: Vector, context: RunContext) -> Vector | None:
-    """The best weights with all costs raised by the margins `[k, m]`; None if no mixture keeps the limits."""
-    solution = solve(pool, context, margin)
-    return solution.weights if solution.feasible else None
 
 
 def _best_keeping(pool: list[MeasuredPolicy], margin: Vector, context: RunContext) -> Vector | None:
@@ -202,12 +211,25 @@ def best(policies: Sequence[MeasuredPolicy], context: RunContext, alone: bool = 
     pool = [each for each in policies if each.withheld is None]
     if not pool:
         return None
-    margin = margins_of(pool, context)
     if alone:
+        margin = margins_of(pool, context)
         one = _best_alone(pool, margin, context)
-        return None if one is None else SolvedMixture(pool, one, margin)
-    weights = _solved(pool, margin, context)
-    return None if weights is None else SolvedMixture(pool, *_refined(pool, weights, margin, context))
+        return None if one is None else SolvedMixture(pool, one, one @ margin)
+
+    def solved(margin: Vector) -> Vector | None:
+        solution = solve(pool, context, margin)
+        return solution.weights if solution.feasible else None
+
+    def needed(weights: Vector, rare: bool = True) -> Vector:
+        used = np.flatnonzero(weights)
+        return _margin([pool[i] for i in used], weights[used], context, rare)
+
+    found = with_own_margin(solved, needed)
+    if found is None or (found[1] > OUT_OF_REACH * np.abs(context.limits)).any():
+        normal = with_own_margin(solved, partial(needed, rare=False))
+        if normal is not None:
+            return SolvedMixture(pool, *normal, rare=False)
+    return None if found is None else SolvedMixture(pool, *found)
 
 
 def with_constants(learned: SolvedMixture | None, wider: SolvedMixture | None) -> SolvedMixture | None:
@@ -224,7 +246,7 @@ def _one_first(mixture: SolvedMixture, context: RunContext) -> SolvedMixture:
     one = _best_keeping(mixture.pool, margin, context)
     if one is None:
         return mixture
-    single = SolvedMixture(mixture.pool, one, margin)
+    single = SolvedMixture(mixture.pool, one, one @ margin)
     ahead, error = _ahead(mixture, single)
     return mixture if ahead > LUCK * error else single
 
@@ -242,24 +264,7 @@ def _objective(solved: SolvedMixture) -> tuple[float, Vector]:
     return float(value), np.sum([weight * each.objective_influence for weight, each in pairs], axis=0)
 
 
-def _refined(pool: list[MeasuredPolicy], weights: Vector, margin: Vector, context: RunContext) -> tuple[Vector, Vector]:
-    """Weights and margins `[k, m]` where the mixture has the margin that it needs itself.
-
-    Errors of its members cancel in part, so it needs less than they do on average.
-    """
-    scale = np.ones(margin.shape[1])
-    for _ in range(REFININGS):
-        used = np.flatnonzero(weights)
-        mean = weights[used] @ margin[used]
-        own = _margin([pool[i] for i in used], weights[used], context)
-        needed = np.divide(own, mean, out=np.ones_like(own), where=mean > 0)
-        if np.abs(needed - scale).max() <= NEAR or (solved := _solved(pool, margin * needed, context)) is None:
-            break
-        scale, weights = needed, solved
-    return weights, margin * scale
-
-
-def _margin(members: list[MeasuredPolicy], weights: Vector, context: RunContext) -> Vector:
+def _margin(members: list[MeasuredPolicy], weights: Vector, context: RunContext, rare: bool = True) -> Vector:
     """`[m]` by which the costs of a sticky mixture of some policies are raised."""
     influence = []
     for fits in ([each.fitted for each in members], [each.certifying for each in members]):
@@ -278,6 +283,7 @@ def _margin(members: list[MeasuredPolicy], weights: Vector, context: RunContext)
         margin=margin,
         further=weights @ np.array([each.further for each in members]),
         held=context.campaign.held,
+        rare=rare,
     )
 
 
@@ -290,11 +296,16 @@ def margins_of(pool: list[MeasuredPolicy], context: RunContext) -> Vector:
 
 
 def _selection(
-    pool: list[MeasuredPolicy], weights: Vector, margin: Vector, measured: list[MeasuredPolicy], measure: Measure
+    pool: list[MeasuredPolicy],
+    weights: Vector,
+    margin: Vector,
+    measured: list[MeasuredPolicy],
+    measure: Measure,
+    rare: bool = True,
 ) -> Selection:
     members = tuple(each for each, weight in zip(pool, weights, strict=True) if weight > 0)
     share = weights[weights > 0]
-    return Selection(members, share, share @ margin[weights > 0], tuple(measured), measure, share[None])
+    return Selection(members, share, margin, tuple(measured), measure, share[None], rare)
 
 
 def _infeasible(measured: list[MeasuredPolicy], pool: list[MeasuredPolicy], campaign: Campaign) -> InfeasibleError:

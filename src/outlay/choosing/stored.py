@@ -354,6 +354,7 @@ class FoldPolicies:
             data.independent(data.certifying),
             data.folds,
             np.array([self.measured[i].further for i in places]),
+            of.rare,
         )
 
     def places(self, of: Selection) -> NDArray[np.intp]:

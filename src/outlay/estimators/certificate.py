@@ -337,6 +337,7 @@ def margins(
     margin: float,
     further: ArrayLike = 0.0,
     held: ArrayLike = False,
+    rare: bool = True,
 ) -> NDArray[np.float64]:
     """How much to lower each limit when choosing, `[…]`.
 
@@ -348,13 +349,15 @@ def margins(
         further: how much more an estimate that assumes less errs than the one that certifies, as a multiple of the
             error of the latter (`weaker.further_error`); 0 where there is none.
         held: `[…]` budgets that a cap holds while serving (`Campaign.held`): none is kept below them.
+        rare: whether the bound to come is allowed for where few users make the errors; False: that of normal errors.
 
     Where the certificate will have no bound, the margin is the normal one: no margin could help it.
     """
     error: NDArray[np.float64] = certifying.error * np.hypot(1.0, further)
     above = above_second(certifying, error, factor)
     both = np.hypot(np.asarray(se_select, np.float64), error)
-    return np.where(held, 0.0, np.where(np.isposinf(above), factor * error, above) + quantile(margin) * both)
+    normal = np.isposinf(above) | (not rare)
+    return np.where(held, 0.0, np.where(normal, factor * error, above) + quantile(margin) * both)
 
 
 def _words(reason: Reason | None, lines: Sequence[BudgetBound]) -> str:

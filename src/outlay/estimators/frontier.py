@@ -163,7 +163,14 @@ class Points:
         return critical_value(whole.reshape((len(self) * 2 * count,) * 2), alpha, np.stack([first, first + count], 1))
 
     def margins(
-        self, campaign: Campaign, *, factor: float, certify_users: int, folds: int = 1, further: ArrayLike = 0.0
+        self,
+        campaign: Campaign,
+        *,
+        factor: float,
+        certify_users: int,
+        folds: int = 1,
+        further: ArrayLike = 0.0,
+        rare: bool = True,
     ) -> Array:
         """`[L, m]` by which to raise each policy's costs, so that what is chosen is likely to be certified.
 
@@ -173,11 +180,19 @@ class Points:
             certify_users: that it will rest on, or clusters of them.
             folds: how many mixtures are mixed, each chosen on users of its own, so that their errors cancel in part.
             further: `[L, m]` as `certificate.margins` takes it.
+            rare: likewise.
         """
         select = self.coordinates(campaign)[1][:, 1:] / np.sqrt(folds)
         certifying = self.spread(campaign).scaled(certify_users)
-        margin = campaign.train.margin
-        return margins(select, certifying, factor=factor, margin=margin, further=further, held=campaign.held)
+        return margins(
+            select,
+            certifying,
+            factor=factor,
+            margin=campaign.train.margin,
+            further=further,
+            held=campaign.held,
+            rare=rare,
+        )
 
     def solve(self, aim: Array, campaign: Campaign, scale: Array, margin: Array) -> MixtureSolution:
         """Weights `[L]` under the campaign's limits.

@@ -1,9 +1,9 @@
 """Column generation on measured policies: what learning can still add at the prices that the limits set, and the gap.
 
-    master     max αᵀr   s.t.   αᵀ(c + margin) ≤ limit,  Σα = 1        over policies measured on *select*; its duals λ.
-               r is their aim, which mixtures are chosen by (`choose.py`)
+    master     max αᵀr   s.t.   αᵀc + margin ≤ limit,  Σα = 1        over policies measured on *select*; its duals λ.
+               r is their aim, which mixtures are chosen by, and the margin the mixture's (`choose.py`)
     column     the best response that learning gives to λ, measured on the same users
-    g          (r − λᵀ(c + margin)) of the column less that of the mixture: its reduced cost
+    g          (r − λᵀc) of the column less that of the mixture: its reduced cost
 
 A column is taken in while g is above 0, for a few rounds. It need not be above its noise: learning and measuring agree
 that the column is better, and they err by different users. Where columns had to be better by a standard error, a limit
@@ -136,35 +136,31 @@ def generate(context: RunContext, kept: Sequence[MeasuredPolicy], at: Measure, r
 
 @dataclass(frozen=True)
 class _Master:
-    """A solved master problem: its mixture, what room costs are raised by beside a policy's own, and its duals.
+    """A solved master problem: its mixture, and its duals.
 
     Attributes:
         places: `[k]` of the members of the mixture, among the policies.
         weights: `[k]`.
-        margin: `[k, m]` by which their costs were raised.
-        shrunk: `[m]` what margins of single policies are multiplied by, as errors of members cancel.
         multiplier: `[m]` λ. Not feasible: of the proof, scaled to be large beside any reward.
-        feasible: whether limits are kept, margins included.
+        feasible: whether limits are kept, the margin included.
     """
 
     places: list[int]
     weights: Vector
-    margin: Vector
-    shrunk: Vector
     multiplier: Vector
     feasible: bool
 
     def promise(self, kept: Sequence[MeasuredPolicy], column: int, context: RunContext) -> tuple[float, float]:
         """The reduced cost of one of these policies, and its standard error."""
 
-        def priced(policy: MeasuredPolicy, margin: Vector) -> tuple[float, Vector]:
+        def priced(policy: MeasuredPolicy) -> tuple[float, Vector]:
             x, influence, _ = coordinates(policy.fitted, context.campaign)
-            value = self.feasible * policy.objective - float(self.multiplier @ (x[1:] + margin))
+            value = self.feasible * policy.objective - float(self.multiplier @ x[1:])
             return value, self.feasible * policy.objective_influence - influence[:, 1:] @ self.multiplier
 
-        value, noise = priced(kept[column], self.shrunk * margins_of([kept[column]], context)[0])
-        for place, weight, margin in zip(self.places, self.weights, self.margin, strict=True):
-            theirs, influence = priced(kept[place], margin)
+        value, noise = priced(kept[column])
+        for place, weight in zip(self.places, self.weights, strict=True):
+            theirs, influence = priced(kept[place])
             value, noise = value - weight * theirs, noise - weight * influence
         return float(value), float(std_error(noise))
 
@@ -175,18 +171,14 @@ def _master(kept: Sequence[MeasuredPolicy], context: RunContext) -> _Master | No
     if not known:
         return None
     pool = [kept[i] for i in known]
-    plain, found = margins_of(pool, context), best(pool, context)
-    margin = plain if found is None else found.margin
-    solution = solve(pool, context, margin)
+    found = best(pool, context)
+    solution = solve(pool, context, margins_of(pool, context) if found is None else found.margin)
     used = np.flatnonzero(solution.weights)
     multiplier = solution.duals
     if not solution.feasible:
         most = np.array([k.policy.multiplier for k in pool]).max(axis=0)
         multiplier = multiplier * _days(context.campaign) * np.min(most[multiplier > 0] / multiplier[multiplier > 0])
-    shrunk = np.divide(margin[0], plain[0], out=np.ones(len(multiplier)), where=plain[0] > 0)
-    return _Master(
-        [known[i] for i in used], solution.weights[used], margin[used], shrunk, multiplier, solution.feasible
-    )
+    return _Master([known[i] for i in used], solution.weights[used], multiplier, solution.feasible)
 
 
 def _days(campaign: Campaign) -> float:
