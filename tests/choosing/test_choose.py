@@ -289,3 +289,16 @@ def test_a_reason_that_all_policies_share_is_told_once(tmp_path: Path) -> None:
     assert said.count(Reason(ReasonKind.HARDLY_ANY, {"needed": 10.0}).words) == 1
     assert "6 policies, of which always" in said
     assert "comes nearest: " in said
+
+
+@pytest.mark.parametrize("times", [1.0, 100.0])
+def test_what_rare_payers_may_cost_takes_no_more_than_half_of_a_limit_as_a_margin(tmp_path: Path, times: float) -> None:
+    """One user in a thousand pays a hundred times as much: a bound that allows for another leaves next to nothing."""
+    columns = panel(users=4000, days=3)
+    dear = np.repeat(np.random.default_rng(5).random(4000) < 1e-3, 3)
+    columns["paid"] = (np.array(columns["coupon"]) * columns["active"] * np.where(dear, times, 1.0)).tolist()
+    path = campaign_file(tmp_path, columns, log='propensity = "p"')
+    path.write_text(path.read_text().replace('"coupon * active"', '"paid"'))
+    found = chosen(outlay.prepare(path, tmp_path / "data"), tmp_path)
+    assert found.rare == (times == 1)
+    assert 0 < found.margin[0] <= 0.6

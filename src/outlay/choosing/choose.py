@@ -6,9 +6,9 @@ no mixture is served that they visibly beat, and none that needs them for nothin
 
 Weights are solved with every cost raised by the margin with which the mixture is likely to be certified
 (`own_margin.py`, `estimators/certificate.py`), but for a budget that a cap holds while serving (`Campaign.held`): it is
-to be spent. Where rare users may cost so much that this margin leaves less than half of a limit, no certificate worth
-having is in reach, and policies would be chosen by whether a dear user happens to get something from them: then the
-margin is that of normal errors. If the pool cannot keep the limits, the spares are added.
+to be spent. Where what rare users may cost leaves less than half of a limit, and other errors leave more, no
+certificate worth having is in reach, and policies would be chosen by whether a dear user happens to get something from
+them: then the margin is that of normal errors. If the pool cannot keep the limits, the spares are added.
 """
 
 from __future__ import annotations
@@ -224,10 +224,13 @@ def best(policies: Sequence[MeasuredPolicy], context: RunContext, alone: bool = 
         used = np.flatnonzero(weights)
         return _margin([pool[i] for i in used], weights[used], context, rare)
 
+    def in_reach(found: tuple[Vector, Vector] | None) -> bool:
+        return found is not None and bool((found[1] <= OUT_OF_REACH * np.abs(context.limits)).all())
+
     found = with_own_margin(solved, needed)
-    if found is None or (found[1] > OUT_OF_REACH * np.abs(context.limits)).any():
+    if not in_reach(found):
         normal = with_own_margin(solved, partial(needed, rare=False))
-        if normal is not None:
+        if normal is not None and in_reach(normal):
             return SolvedMixture(pool, *normal, rare=False)
     return None if found is None else SolvedMixture(pool, *found)
 

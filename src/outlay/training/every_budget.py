@@ -58,9 +58,9 @@ MOST_FOLDED = 30_000  # of logs with at most so many users, or where counting le
 LEAST_FOLDS = 2  # which take the time of one training on one split: each learns from half as many users
 MOST_ROWS = 1_000_000  # measured so by default: with features, the evaluation of all users takes 10 kB of memory a row
 NOT_IN_REACH = (
-    "A few users may cost so much that a margin for them would leave less than half of a limit, so a certificate is "
-    "hardly in reach of this log. The mixture keeps a margin for all other errors. State the largest cost of an action "
-    "(budget.reserve) if you know it, or serve behind a cap (hold)."
+    "A margin for what a few users may cost would leave less than half of a limit, so a certificate is hardly in reach "
+    "of this log. The mixture keeps a margin for all other errors. If you know the largest cost of an action, state it "
+    "(budget.reserve); or serve behind a cap, which needs no certificate (outlay serve, outlay allocate)."
 )
 
 Vector = NDArray[np.float64]
