@@ -108,8 +108,11 @@ class RunContext:
         return largest_costs(self.data, self.campaign)
 
     @cached_property
-    def margins(self) -> dict[int, tuple[Fitted, Vector]]:
-        """By its identity, a fitted evaluation and the margins `[m]` of its policy alone, which are needed again."""
+    def margins(self) -> dict[tuple[int, bool], tuple[Fitted, Vector]]:
+        """A fitted evaluation and the margins `[m]` of its policy alone, which are needed again.
+
+        By its identity, and whether rare users are allowed for (`choose.SolvedMixture`).
+        """
         return {}
 
     @cached_property

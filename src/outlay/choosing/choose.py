@@ -245,11 +245,11 @@ def with_constants(learned: SolvedMixture | None, wider: SolvedMixture | None) -
 
 def _one_first(mixture: SolvedMixture, context: RunContext) -> SolvedMixture:
     """The best single policy that keeps the limits with its margins, unless the mixture is better by more than luck."""
-    margin = margins_of(mixture.pool, context)
+    margin = margins_of(mixture.pool, context, mixture.rare)
     one = _best_keeping(mixture.pool, margin, context)
     if one is None:
         return mixture
-    single = SolvedMixture(mixture.pool, one, one @ margin)
+    single = SolvedMixture(mixture.pool, one, one @ margin, mixture.rare)
     ahead, error = _ahead(mixture, single)
     return mixture if ahead > LUCK * error else single
 
@@ -290,12 +290,13 @@ def _margin(members: list[MeasuredPolicy], weights: Vector, context: RunContext,
     )
 
 
-def margins_of(pool: list[MeasuredPolicy], context: RunContext) -> Vector:
-    """Return `[k, m]` by which each policy's costs are raised."""
+def margins_of(pool: list[MeasuredPolicy], context: RunContext, rare: bool = True) -> Vector:
+    """Return `[k, m]` by which each policy's costs are raised; `rare` as of `SolvedMixture`."""
     for each in pool:
-        if id(each.fitted) not in context.margins:
-            context.margins[id(each.fitted)] = each.fitted, _margin([each], np.ones(1), context)
-    return np.array([context.margins[id(each.fitted)][1] for each in pool])
+        if (id(each.fitted), rare) not in context.margins:
+            own = _margin([each], np.ones(1), context, rare)
+            context.margins[id(each.fitted), rare] = each.fitted, own
+    return np.array([context.margins[id(each.fitted), rare][1] for each in pool])
 
 
 def _selection(
