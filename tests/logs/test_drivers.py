@@ -164,6 +164,15 @@ def test_an_outcome_is_no_feature(tmp_path: Path) -> None:
         Campaign.load(campaign_file(tmp_path, drawn(0, 100, 1), log='outcomes = ["level"]'))
 
 
+def test_an_action_by_weekday_is_told_as_the_calendar_also_where_everybody_begins_on_one_day(tmp_path: Path) -> None:
+    """Yesterday's action then says which day it is: that is no reason to look at first days alone, a day of which."""
+    columns, rng = drawn(3, 500, 14), np.random.default_rng(4)
+    weekend = np.isin(columns["day"] % 7, [5, 6])
+    columns["coupon"] = np.where(rng.random(7000) < 0.8, weekend, rng.integers(0, 2, 7000)).astype(float)
+    columns |= {"p": np.full(7000, 0.5), "offer": np.zeros(7000)}
+    assert "log.time" in names(campaign_file(tmp_path, columns, log=STATED))
+
+
 def test_columns_in_expressions() -> None:
     columns = ["spend", "spend today", "Kind", "other"]
     assert used("spend", columns) == {"spend"}

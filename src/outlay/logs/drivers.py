@@ -13,9 +13,9 @@ drives the actions. For the values v of a column (numbers, dates and times: span
 
 is χ² with V − 1 degrees of freedom; d, the design effect of Kish (1965), allows for users who keep an action. A column
 counts if that is beyond chance and the dependence (η, corrected for bias) is not negligible, as in `randomisation.py`.
-Where the action hangs on the one before beyond all that, what followed yesterday's action looks like a cause of
-today's: then only the first rows of users are looked at. An action that by its propensities had no chance in some rows
-may come more rarely anywhere, and is left out.
+Where the action hangs on the one before beyond all that and the calendar, what followed yesterday's action looks like a
+cause of today's: then only the first rows of users are looked at. An action that by its propensities had no chance in
+some rows may come more rarely anywhere, and is left out.
 
 Not looked at: columns by which the campaign file names the user, the action, outcomes, propensities or kinds of rows; a
 column that the action determines, alone or with the features (its name, its probability); and without stated
@@ -169,14 +169,25 @@ class _SampledChoices:
 
     @property
     def kept(self) -> bool:
-        """Whether the action hangs on the one before, beyond propensities or features."""
+        """Whether the action hangs on the one before, beyond propensities or features, and beyond the calendar.
+
+        Where it goes by weekday, yesterday's action says which day it is.
+        """
         later = np.isfinite(self.before)
         if later.sum() < FEWEST:
             return False
         of = np.unique(self.before[later], return_inverse=True)[1].ravel()
         pair = _pairs(of, self.unit[later])
-        found = [_dependence(self.surplus[later, k], of, pair) for k in range(len(self.actions))]
+        when = by_size(self.time).of
+        off = [e - _mean_by(when, e)[when] for e in self.surplus.T]
+        found = [_dependence(each[later], of, pair) for each in off]
         return any(strength > STRONG and p_value < CHANCE for strength, p_value in found)
+
+
+def _mean_by(of: Index, e: Array) -> Array:
+    """`[V]` mean of e `[r]` in each cell; 0 in one without rows."""
+    mean: Array = np.bincount(of, e) / np.maximum(np.bincount(of), 1)
+    return mean
 
 
 def _unnamed(log: Log) -> list[str]:
