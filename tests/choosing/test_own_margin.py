@@ -1,4 +1,4 @@
-"""The margin that a mixture needs: exact on a line, the least of several, and none where the limits forbid it."""
+"""The margin that a mixture needs: exact on lines, enough where needs jump, and none where the limits forbid it."""
 
 from __future__ import annotations
 

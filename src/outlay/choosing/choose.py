@@ -224,13 +224,13 @@ def best(policies: Sequence[MeasuredPolicy], context: RunContext, alone: bool = 
         used = np.flatnonzero(weights)
         return _margin([pool[i] for i in used], weights[used], context, rare)
 
-    def in_reach(found: tuple[Vector, Vector] | None) -> bool:
-        return found is not None and bool((found[1] <= OUT_OF_REACH * np.abs(context.limits)).all())
+    def in_reach(margin: Vector) -> bool:
+        return bool((margin <= OUT_OF_REACH * np.abs(context.limits)).all())
 
     found = with_own_margin(solved, needed)
-    if not in_reach(found):
+    if found is None or not in_reach(found[1]):
         normal = with_own_margin(solved, partial(needed, rare=False))
-        if normal is not None and in_reach(normal):
+        if normal is not None and in_reach(normal[1]):
             return SolvedMixture(pool, *normal, rare=False)
     return None if found is None else SolvedMixture(pool, *found)
 

@@ -297,7 +297,7 @@ def _driver(rows: _SampledChoices, name: str, role: Role, spans: _Spans, tests: 
         strength, p_value = _dependence(e, of, pair)
         if strength >= WEAK and p_value < CHANCE / tests:
             count = np.bincount(of, minlength=len(names))
-            off = np.bincount(of, e, len(names)) / count
+            off = _mean_by(of, e)
             z = (off - e.mean()) * np.sqrt(count)
             high, low = int(z.argmax()), int(z.argmin())
             found.append(

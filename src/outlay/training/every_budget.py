@@ -57,11 +57,6 @@ FOLDS = 4  # where the campaign says nothing, and a training for each takes litt
 MOST_FOLDED = 30_000  # of logs with at most so many users, or where counting learns; else
 LEAST_FOLDS = 2  # which take the time of one training on one split: each learns from half as many users
 MOST_ROWS = 1_000_000  # measured so by default: with features, the evaluation of all users takes 10 kB of memory a row
-NOT_IN_REACH = (
-    "A margin for what a few users may cost would leave less than half of a limit, so a certificate is hardly in reach "
-    "of this log. The mixture keeps a margin for all other errors. If you know the largest cost of an action, state it "
-    "(budget.reserve); or serve behind a cap, which needs no certificate (outlay serve, outlay allocate)."
-)
 
 Vector = NDArray[np.float64]
 FoldElsewhere = Callable[[int, int, str, Stepwise, Path, Progress], None]
@@ -167,8 +162,6 @@ def _served(
     gap, told_gap = _gap(found, shares, campaign)
     figures = _figures(found, check, gap, time.perf_counter() - began)
     notes = [*found[0].answers.notes, _who_certifies(folds, campaign), *_left_out(chosen), check.words, told_gap]
-    if not chosen.rare:
-        notes.append(NOT_IN_REACH)
     if not data.steady and any(budget.per == "decision" for budget in campaign.budgets):
         notes.append(
             "Some policies let users decide more often than others, so the best policy depends on the limit too. These "

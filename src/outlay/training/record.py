@@ -21,6 +21,12 @@ from outlay.core.files import write_manifest
 from outlay.estimators.units import objective
 from outlay.estimators.windowed import window_of
 
+NOT_IN_REACH = (
+    "A margin for what a few users may cost would leave less than half of a limit, so a certificate is hardly in reach "
+    "of this log. The mixture keeps a margin for all other errors. If you know the largest cost of an action, state it "
+    "(budget.reserve); or serve behind a cap, which needs no certificate (outlay serve, outlay allocate)."
+)
+
 
 @dataclass(frozen=True)
 class CourseRow:
@@ -145,7 +151,7 @@ def record(learned: Learned, method: str, notes: Sequence[str], fields: Sequence
         **learned.figures.to_dict(),
         "method": method,
         "oracle": learned.teacher,
-        "notes": [*notes, *learned.notes],
+        "notes": [*notes, *learned.notes, *([] if chosen.rare else [NOT_IN_REACH])],
         **({} if fields is None else {"fields": list(fields)}),
     }
     if campaign.path.exists():
