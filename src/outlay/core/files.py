@@ -11,10 +11,14 @@ import hashlib
 import json
 import os
 import shutil
+import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
 
 from outlay.core.errors import FolderError, OutlayError
 from outlay.core.machine import disk_way_out
@@ -23,12 +27,26 @@ MANIFEST = "manifest.json"
 FRAME = ("format", "version", "sha256")  # what documents say besides their content
 COMMANDS = {"run": "outlay train", "comparison": "outlay compare", "data": "outlay prepare"}  # by what they make
 VERSIONS = {"bundle": 2}  # of the formats that have changed; all others are of version 1
+_mapping = threading.Lock()
 
 
 def beside(path: Path, ending: str) -> Path:
     """The hidden path beside `path` that has its name and this ending; `path` may be `.` or `..`."""
     named = path.resolve() if path.name in ("", "..") else path
     return named.parent / f".{named.name}.{ending}"
+
+
+def map_array(path: Path, mode: Literal["r", "r+"]) -> NDArray[Any]:
+    """The array of a .npy file, which stays on disk; safe in threads.
+
+    NumPy reads the header of the file by Python's parser, which before Python 3.11.8 fails now and then where two
+    threads parse at once (CPython issue 106905).
+
+    Raises:
+        OSError, ValueError, EOFError: if the file is missing or damaged.
+    """
+    with _mapping:
+        return np.load(path, mmap_mode=mode)  # type: ignore[no-any-return]
 
 
 @contextmanager

@@ -25,7 +25,7 @@ from outlay.core.actions import Given
 from outlay.core.assignment import Assignment
 from outlay.core.campaign import Campaign
 from outlay.core.errors import FolderError
-from outlay.core.files import as_path, read_manifest
+from outlay.core.files import as_path, map_array, read_manifest
 from outlay.core.schema import Schema
 from outlay.core.shown import Shown
 from outlay.core.wording import number
@@ -403,12 +403,12 @@ def _column(folder: Path, manifest: DataManifest, name: str) -> NDArray[Any] | N
     if name not in manifest.columns:
         return None
     try:
-        array = np.load(path, mmap_mode="r")
+        array = map_array(path, "r")
     except (OSError, ValueError, EOFError) as error:
         raise FolderError(f"cannot be read ({error}): the DATA folder is damaged.", file=path, way_out=AGAIN) from None
     if array.shape != (wanted := manifest.columns[name].shape):
         raise FolderError(f"has shape {list(array.shape)}; the manifest says {list(wanted)}.", file=path, way_out=AGAIN)
-    return array  # type: ignore[no-any-return]
+    return array
 
 
 def _needed(folder: Path, manifest: DataManifest, name: str) -> NDArray[Any]:

@@ -41,7 +41,7 @@ from outlay.logs.roles import Log, complete, link, open_log
 from outlay.logs.vocabulary import hashed_words, make_schema
 from outlay.ops.hashing import uniform
 
-COUNTED, PLACES, FETCHED = "counted.parquet", "places", "fetched"  # while DATA is made
+COUNTED, PLACES, FETCHED = "counted.parquet", "places.npy", "fetched"  # while DATA is made
 MISSING_SEGMENT = "missing"
 USER_BATCH = 500_000
 
@@ -150,7 +150,7 @@ def _rows(log: Log, count: int, work: Path, report: Progress) -> _LogRows:
     report(0.18, "filling missing days")
     every = complete(log)
     places = _places(log, count)
-    places.astype(np.int64).tofile(work / PLACES)
+    np.save(work / PLACES, places)
     link(log, "completed")
     return _LogRows("completed", every, places)
 

@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 
 from outlay.core.addresses import Place
 from outlay.core.errors import LogError
+from outlay.core.files import map_array
 from outlay.logs.roles import Log
 from outlay.logs.source import Term
 from outlay.logs.values import time_sql, time_term
@@ -101,7 +102,7 @@ class FeatureFiles:
             raise changed(block.file)
         if block.rows == block.length:
             return table
-        kept = np.load(self.kept, mmap_mode="r") if self.kept else np.empty(0, np.int64)
+        kept = map_array(self.kept, "r") if self.kept else np.empty(0, np.int64)
         return table.take(pa.array(kept[block.first : block.first + block.rows] - block.start))
 
     def _evaluated(self, block: Block, features: list[int]) -> Any:

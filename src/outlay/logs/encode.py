@@ -20,6 +20,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from outlay.core.errors import FolderError
+from outlay.core.files import map_array
 from outlay.core.journal import Journal
 from outlay.core.parallel import Mapper
 from outlay.core.progress import Counter
@@ -132,7 +133,7 @@ class Columns:
 
     def open(self, name: str) -> NDArray[Any]:
         """A column of an earlier try."""
-        self.arrays[name] = np.load(self.folder / f"{name}.npy", mmap_mode="r+")
+        self.arrays[name] = map_array(self.folder / f"{name}.npy", "r+")
         return self.arrays[name]
 
     def sync(self) -> None:
@@ -224,9 +225,7 @@ class Encoding:
         schema: how to encode.
         folder: of the columns, which are there already.
         groups: code column → positions of its fields.
-        places: file of the row of the columns (int64) for each row of the log, where days were filled in; None: the
-            same. It has no header: NumPy reads one by Python's parser, which fails in threads now and then
-            (CPython issue 106905).
+        places: a .npy of the row of the columns for each row of the log, where days were filled in; None: the same.
     """
 
     files: FeatureFiles
@@ -246,7 +245,7 @@ class Encoding:
     def rows(self, block: Block) -> Any:
         """An index for the rows of a block in the columns."""
         rows = slice(block.first, block.first + block.rows)
-        return rows if self.places is None else _place(np.memmap(self.places, np.int64, mode="r")[rows])
+        return rows if self.places is None else _place(map_array(self.places, "r")[rows])
 
 
 def encode_block(encoding: Encoding, block: Block) -> None:
@@ -257,7 +256,7 @@ def encode_block(encoding: Encoding, block: Block) -> None:
     """
     rows, schema = encoding.rows(block), encoding.schema
     for name, positions in encoding.groups.items():
-        column = np.load(encoding.folder / f"{name}.npy", mmap_mode="r+")
+        column = map_array(encoding.folder / f"{name}.npy", "r+")
         codes = np.empty((min(len(positions), FIELDS), block.rows), column.dtype)
         for j, (f, values) in enumerate(encoding.files.read(block, positions), 1):
             codes[(j - 1) % FIELDS] = codes_of(schema.categorical[f], values)
@@ -266,7 +265,7 @@ def encode_block(encoding: Encoding, block: Block) -> None:
                 _write_rows(column, rows, slice(begin, j), codes[: j - begin])
     first = len(schema.categorical)
     if schema.numeric:
-        column = np.load(encoding.folder / "numbers.npy", mmap_mode="r+")
+        column = map_array(encoding.folder / "numbers.npy", "r+")
         for f, values in encoding.files.read(block, range(first, first + len(schema.numeric))):
             pair = numbers_of(schema.numeric[f - first], values, block.file)
             _write_rows(column, rows, slice(2 * (f - first), 2 * (f - first) + 2), np.stack(pair).astype(np.float32))
@@ -356,7 +355,7 @@ def find_states(
                 columns.drop("state")
                 return None
     places = encoding.places
-    if places is not None and not states.put_missing(schema, np.fromfile(places, np.int64), eligible):
+    if places is not None and not states.put_missing(schema, map_array(places, "r"), eligible):
         columns.drop("state")
         return None
     return states
