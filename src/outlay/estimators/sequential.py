@@ -91,7 +91,7 @@ class Days:
 class _Regressors:
     """g of a day's rows: features, these times the amount, the amount and what is given besides, a constant.
 
-    The whole of it is made for rows that a regression runs over alone: of all others, products are enough. Those are
+    The whole of it is made for rows that a regression runs over alone: of all others, products are enough. Products are
     in single precision, which changes values and masses by a millionth of what they are sums of.
 
     Attributes:
@@ -102,10 +102,10 @@ class _Regressors:
     features: NDArray[np.float32]
     given: Array | None
 
-    def weighted(self, on: Index, root: Array) -> Array:
+    def weighted(self, on: Index, root: NDArray[np.float32]) -> NDArray[np.float32]:
         """`[len(on), p']` of some rows, each times its `root` `[len(on), 1]`."""
         p, others = self.features.shape[1], 0 if self.given is None else self.features.shape[1] + self.given.shape[1]
-        found = np.empty((len(on), p + others + 1))
+        found = np.empty((len(on), p + others + 1), np.float32)
         np.multiply(self.features[on], root, out=found[:, :p])
         if self.given is not None:
             given = self.given[on]
@@ -158,17 +158,18 @@ class _Regression:
     @classmethod
     def of(cls, first: int, end: int, on: Index, every: _Regressors, weight: Array, goal: Array) -> _Regression:
         """Regress `goal` `[r, T, end − first]` on the rows `on` `[r]` of `every`, with weights `[r]` above 0."""
-        root = np.sqrt(weight)[:, None]
+        root = np.sqrt(weight, dtype=np.float32)[:, None]
         rows = every.weighted(on, root)
-        gram = rows.T @ rows
+        gram = np.asarray(rows.T @ rows, np.float64)
         gram[np.diag_indices_from(gram)] += 1e-9 * max(1.0, float(gram[-1, -1]))
         inner = np.arange(len(gram) - 1)
         gram[inner, inner] += RIDGE * float(weight @ weight) / float(weight.sum())
         factor = cho_factor(gram)
-        theta = cho_solve(factor, rows.T @ (goal.reshape(len(on), -1) * root))
+        weighted = np.multiply(goal.reshape(len(on), -1), root, dtype=np.float32)
+        theta = cho_solve(factor, (rows.T @ weighted).astype(np.float64))
         inverse = solve_triangular(factor[0], np.eye(len(gram)))
-        lever = np.square(rows.astype(np.float32) @ inverse.astype(np.float32)).sum(axis=1, dtype=np.float64)
-        residual = goal - (rows @ theta / root).reshape(goal.shape)
+        lever = np.square(rows @ inverse.astype(np.float32)).sum(axis=1, dtype=np.float64)
+        residual = goal - (rows @ theta.astype(np.float32) / root).reshape(goal.shape)
         return cls(first, end, on, factor, theta, residual, np.minimum(lever, MOST_LEVERAGE))
 
     def carried(self, every: _Regressors, before: Array, weight: Array) -> Array:

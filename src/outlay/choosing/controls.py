@@ -1,0 +1,66 @@
+"""Policies whose value more users know, as control variates of those that few can measure.
+
+A policy that was learned from some users is measured on others, who may be few. A constant action, and the log's own
+policy, learned from nobody: all users but those who certify can measure them. What these were lucky in on the few is
+then known, and taken off every policy as far as its error goes with theirs:
+
+    value   v_l + Σ_a β_al (V_a − v_a)           V_a, v_a of control a, on many and on few; β by least squares of
+    error   ψ_l − (1 − √(n/N)) Σ_a β_al ψ_a      the influence of policy l on those of the controls
+
+A control itself gets β = 1, so its value is that of the many. The second line has the variances and covariances that
+policies have then: of their part off the controls by n users, of their part along them by N.
+
+Source: control variates, for instance Owen (2013), section 8.9; with the mean of a control estimated from more data,
+two-phase or double sampling, Cochran (1977), section 12.6.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from outlay.estimators.fitted import Fitted
+
+TINY = 1e-9  # of a control's spread: directions in which controls hardly differ say nothing
+
+Vector = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Controls:
+    """Controls measured twice.
+
+    Attributes:
+        few: on those users who measure the other policies.
+        many: on more users, with these among them.
+        share: of the few in the many.
+    """
+
+    few: Sequence[Fitted]
+    many: Sequence[Fitted]
+    share: float
+
+    def off(self, fitted: Fitted) -> Fitted:
+        """The measurement of a policy without what controls were lucky in; numbers that they lack stay as they are."""
+        value, influence = fitted.value.copy(), fitted.influence.copy()
+        for t, target in enumerate(fitted.targets):
+            pairs = [
+                (one.column(target), other.column(target), one, other)
+                for one, other in zip(self.few, self.many, strict=True)
+                if target in one.targets and target in other.targets
+            ]
+            own = np.array([one.value[i] for i, _, one, _ in pairs])
+            known = np.array([other.value[j] for _, j, _, other in pairs])
+            there = np.isfinite(own) & np.isfinite(known)
+            if not np.isfinite(value[t]) or not there.any():
+                continue
+            columns = np.column_stack(
+                [one.influence[:, i] for (i, _, one, _), ok in zip(pairs, there, strict=True) if ok]
+            )
+            beta = np.linalg.lstsq(columns, influence[:, t], rcond=TINY)[0]
+            value[t] += beta @ (known - own)[there]
+            influence[:, t] -= (1 - np.sqrt(self.share)) * (columns @ beta)
+        return replace(fitted, value=value, influence=influence)
