@@ -95,6 +95,31 @@ def test_columns_of_the_state_explain_what_they_know() -> None:
     assert checked(data, [rng.normal(size=(len(data), 1))]).ok is False
 
 
+@pytest.mark.parametrize("seed", range(3))
+def test_what_the_action_is_worth_exactly_is_no_dependence(seed: int) -> None:
+    """Messages are 1 where one was sent: rounding is all that is left of them, whenever users joined."""
+    rng = np.random.default_rng(seed)
+    users, days = 1500, 6
+    action, joined = rng.integers(3, size=(users, days)), rng.integers(4, size=users)
+    known = rng.normal(size=(users, days))
+    reward = known + 0.3 * action + rng.normal(size=(users, days))
+    data = transitions(
+        user=np.repeat(np.arange(users), days),
+        day=np.tile(np.arange(days), users),
+        state=np.zeros(users * days),
+        action=action.ravel(),
+        outcome=np.column_stack([reward.ravel(), (action > 0).ravel()]),
+        num_states=1,
+        num_actions=3,
+    )
+    panel = Panel.of(data, CERTIFY)
+    found = markov_check(panel, panel.day + joined[panel.user], [np.asarray(known.reshape(-1, 1), np.float32)])
+    assert found.ok
+    tested = {each.outcome for each in found.dependences}
+    assert {"reward", "next reward"} <= tested
+    assert not [outcome for outcome in tested if not outcome.endswith("reward") and not outcome.startswith("next")]
+
+
 def test_too_few_users_are_not_tested() -> None:
     found = checked(of_types(2, kinds=2, users=60))
     assert (found.ok, found.refused, found.dependences) == (None, None, ())

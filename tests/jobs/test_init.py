@@ -555,3 +555,57 @@ def test_a_reward_that_no_name_tells_is_asked_for(tmp_path: Path) -> None:
 
     guide(tmp_path / "log.csv", tmp_path / "campaign.toml", ask=ask)
     assert asked == ["reward"]
+
+
+def as_csv(path: Path, columns: dict[str, Any], last: str = "") -> Path:
+    """A German export: semicolons, decimal commas, days first."""
+    lines = [";".join(columns), *(";".join(str(value) for value in row) for row in zip(*columns.values(), strict=True))]
+    path.write_text("\n".join([*lines, last]).rstrip("\n") + "\n", encoding="utf-8")
+    return path
+
+
+def german(rows: int = 400) -> dict[str, list[str]]:
+    columns = panel(users=rows // 4)
+    spend = [f"{value:.2f}".replace(".", ",") for value in columns["spend"]]
+    dates = [f"{3 + day:02}.03.2026" for day in columns["day"]]
+    return {
+        "Kunde": [f"K{user}" for user in columns["user_id"]],
+        "Datum": dates,
+        "Gutschein": [str(coupon) for coupon in columns["coupon"]],
+        "Umsatz": spend,
+        "Kosten": [str(c * a) for c, a in zip(columns["coupon"], columns["active"], strict=True)],
+    }
+
+
+@pytest.mark.parametrize("word", ["Summe", "Grand total", "GESAMT"])
+def test_a_row_of_totals_is_left_out_before_anything_is_guessed(tmp_path: Path, word: str) -> None:
+    columns = german()
+    plain = init(as_csv(tmp_path / "log.csv", columns), tmp_path / "plain.toml")
+    total = f"{word};;;{'99999,00'};{sum(map(float, columns['Kosten']))}"
+    found = guide(as_csv(tmp_path / "log.csv", columns, total), tmp_path / "total.toml")
+    assert any(word in words and "left out" in words for words in found.read)
+    where = tomllib.loads(found.text)["log"].pop("where")
+    assert where == f"\"Kunde\" is distinct from '{word}'" or where == f"Kunde is distinct from '{word}'"
+    assert [line for line in found.text.splitlines() if not line.startswith("where") and word not in line] == [
+        line for line in plain.splitlines() if not line.startswith("where")
+    ]
+    assert not [each for each in check(tmp_path / "total.toml").findings if each.level == "error"]
+
+
+def test_a_cost_is_that_of_the_rows_that_stay(tmp_path: Path) -> None:
+    """Rows without a time are left out of the log, and out of what it spent."""
+    columns = panel(users=100)
+    columns["day"] = [None, *columns["day"][1:]]
+    columns["cost"] = [1e6, *(c * a for c, a in zip(columns["coupon"][1:], columns["active"][1:], strict=True))]
+    init(write(tmp_path, columns), tmp_path / "campaign.toml")
+    assert Campaign.load(tmp_path / "campaign.toml").budgets[0].limit < 10
+
+
+@pytest.mark.parametrize("other", ["2026-03-05", "5 March", "13/40/26"])
+def test_dates_of_two_forms_are_refused_with_the_first_that_differs(tmp_path: Path, other: str) -> None:
+    columns = german()
+    columns["Datum"][6:] = [date if i % 5 else other for i, date in enumerate(columns["Datum"][6:])]
+    with pytest.raises(LogError, match=r"column Datum.*row 7") as refused:
+        init(as_csv(tmp_path / "log.csv", columns), tmp_path / "campaign.toml")
+    assert repr(other) in str(refused.value)
+    assert not (tmp_path / "campaign.toml").exists()

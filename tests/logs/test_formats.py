@@ -219,8 +219,9 @@ def test_dates_in_both_orders_are_told_with_their_rows(tmp_path: Path) -> None:
     )
     lines[4] = lines[4].replace("04/04/2026", "25/04/2026")
     (tmp_path / "a.csv").write_text("\n".join(lines))
-    said = guide(tmp_path / "a.csv", tmp_path / "campaign.toml").read
-    assert any("is not read as dates" in words and "in row 3" in words and "in row 4" in words for words in said)
+    with pytest.raises(LogError, match=r"in row 3 is none by.*in row 4 is none by") as refused:
+        guide(tmp_path / "a.csv", tmp_path / "campaign.toml")
+    assert refused.value.where == "column datum"
 
 
 def test_a_value_that_does_not_fit_is_told_with_its_row(tmp_path: Path) -> None:

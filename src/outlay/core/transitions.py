@@ -394,7 +394,8 @@ class Transitions(Shown):
 
 
 def _within(splits: NDArray[np.uint8], split: int) -> NDArray[np.bool_]:
-    return splits != CERTIFY if split == UNCERTIFYING else splits == split
+    found: NDArray[np.bool_] = splits != CERTIFY if split == UNCERTIFYING else splits == split
+    return found
 
 
 def _column(folder: Path, manifest: DataManifest, name: str) -> NDArray[Any] | None:

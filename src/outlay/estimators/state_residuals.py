@@ -28,6 +28,7 @@ Array = NDArray[np.float64]
 CHUNK_ROWS = 16_384  # made to double precision at a time
 RIDGE = 1e-6  # of a column's spread: directions in which columns hardly vary say nothing
 FOLDS = 9  # of users, whose residuals are off what the users of other folds say
+KNOWN = 1e-3  # of a value's spread: less than that is what rounding leaves of a value that state and action tell
 ROWS = 20  # for each column that stands for what the state says, beyond those that a fit needs
 
 
@@ -43,10 +44,10 @@ def off_state(panel: Panel, rows: Index, columns: Sequence[Block] | None, values
     """
     if columns is None:
         cell = _cells(panel, rows, acted=True)
-        return values - _means(cell, values)[cell]
+        return _untold(values - _means(cell, values)[cell], values)
     design = _Design.of(panel, rows, columns, np.empty((len(rows), 0), np.float32), acted=True)
     gram, moments = _sums(design, values, np.zeros(len(rows), np.intp), 1)
-    return _less(design, np.arange(len(rows)), values, _solved(gram[0], moments[0]))
+    return _untold(_less(design, np.arange(len(rows)), values, _solved(gram[0], moments[0])), values)
 
 
 def off_state_unseen(
@@ -78,7 +79,10 @@ def off_state_unseen(
     shares = np.array_split(np.arange(1, FOLDS), len(groups))
     if columns is None:
         cell = _cells(panel, rows, acted=acted)
-        return [_off_cells(cell, days, values, fold, share) for values, share in zip(groups, shares, strict=True)]
+        return [
+            _untold(_off_cells(cell, days, values, fold, share), values)
+            for values, share in zip(groups, shares, strict=True)
+        ]
     needed = panel.data.num_actions + columns[0][rows[:0]].shape[1] + days.shape[1]
     most = max(needed, len(rows) * len(shares[-1]) // (FOLDS * ROWS))
     design = replace(_Design.of(panel, rows, columns, days, acted=acted), most=most)
@@ -92,7 +96,14 @@ def off_state_unseen(
             coefficients.append(_solved(gram[others].sum(axis=0), moments[others].sum(axis=0)[:, own]))
         seen = np.flatnonzero(fold == k)
         left[seen] = _less(design, seen, left[seen], np.hstack(coefficients))
-    return np.split(left, ends[:-1], axis=1)
+    return np.split(_untold(left, np.hstack(groups)), ends[:-1], axis=1)
+
+
+def _untold(left: Array, values: Array) -> Array:
+    """Residuals `[r, q]` of values, exactly 0 where state and action tell a value: a cost that is the action itself."""
+    if len(left) == 0:
+        return left
+    return np.where(left.std(axis=0) > KNOWN * np.std(values, axis=0), left, 0.0)
 
 
 def _cells(panel: Panel, rows: Index, *, acted: bool) -> Index:

@@ -21,7 +21,7 @@ from outlay.core.errors import LogError, OutlayError
 from outlay.core.files import as_path, new_file
 from outlay.core.wording import readable
 from outlay.jobs import memory
-from outlay.logs.columns import ScannedColumn, describe
+from outlay.logs.columns import CHUNK, ScannedColumn, describe
 from outlay.logs.drivers import DATE
 from outlay.logs.findings import Finding
 from outlay.logs.formats import Recognised
@@ -68,6 +68,8 @@ PER_DAY = (
 VALUE = re.compile(rf"[-+]?[\d.,]+(_\d+)?$|{DATE}")  # a number, or how a date begins
 NAME = re.compile(r"\w+")
 WORDS = re.compile(r"[A-Za-z][a-z]{3,}( [a-z]+)*")  # a name that can be read as it is
+TOTALS = r"(grand |sub)?totals?|sum|summen?|gesamt(summe)?|insgesamt|zwischensumme|totaux|totale|somme|suma|soma|totaal"
+FEW_TOTALS = 3  # rows at most, so that it is no value of a column
 CALLED = {"reward": "reward", "action": "action", "budgets.cost": "cost"}  # key of [labels] → role
 NEEDED = {role: f"log.{role}" for role in ("user", "time", "action", "reward")} | {"cost": "budget.cost"}  # role → key
 
@@ -190,14 +192,17 @@ def guide(log: Any, out: str | Path, *, query: str | None = None, ask: Ask | Non
                     way_out="Give the file to write." if out.is_dir() else "Give another --out, or delete it first.",
                 )
             looked = tuple(_dated(each, recognised) for each in looked)
-        with new_file(out) as temporary:
-            while True:
-                temporary.write_text(draft.text(), encoding="utf-8")
-                findings = _errors(Campaign.load(temporary), fetched)
-                better = _better(draft, findings, log)
-                if better is draft:
-                    return Guided(draft.text(), draft.noted(looked), recognised.words, findings)
-                draft = better
+            with new_file(out) as temporary:
+                while True:
+                    temporary.write_text(draft.text(), encoding="utf-8")
+                    findings = _errors(Campaign.load(temporary), fetched)
+                    better = _better(draft, findings, log)
+                    if better.kept != draft.kept:
+                        better = replace(better, spent=_spent(source, better.roles, better.kept))
+                    if better is draft:
+                        read = recognised.words if draft.totals is None else (*recognised.words, draft.totals[1])
+                        return Guided(draft.text(), draft.noted(looked), read, findings)
+                    draft = better
 
 
 def _settle(ask: Ask, found: tuple[str, str, str]) -> str:
@@ -219,6 +224,7 @@ def _draft(
     source: Source, read: Recognised, path: str | tuple[str, ...], query: str | None, ask: Ask | None
 ) -> tuple[Draft, tuple[Reasoned, ...]]:
     """The first guesses, with what was found of every column."""
+    totals = _without_totals(source)
     rows, columns = describe(source)
     if rows == 0:
         raise LogError(
@@ -251,12 +257,16 @@ def _draft(
             break
         guess = roles.found[role]
         fixed[role] = ask(OpenQuestion(role, ASKED[role], guess.column or guess.text, guess.others, names, looked))
+    if roles.found["time"].column is None and read.mixed:
+        column, what = next(iter(read.mixed.items()))
+        raise LogError(
+            f"{what}.",
+            file=source.file,
+            where=f"column {column}",
+            way_out="Write all its dates alike, and take out rows that are none of a user's, such as totals.",
+        )
     categorical, numeric, left_out = features
-    action, cost = roles.found["action"], roles.found["cost"]
-    spent, _ = _mean_and_least(
-        source,
-        f"case when {plain(action.column or '')} is null then 0 else ({cost.text}) end" if action.labels else cost.text,
-    )
+    action = roles.found["action"]
     lowest = None if action.labels else _mean_and_least(source, action.text)[1]
     if next((c.type for c in columns if c.name == action.column), "") == "BOOLEAN":
         lowest, words = None, read.truths.get(action.column or "", ("false", "true"))
@@ -269,12 +279,13 @@ def _draft(
         categorical,
         numeric,
         left_out,
-        spent,
+        _spent(source, roles.found, ()),
         lowest,
         one_step=not roles.repeats,
         read=read,
         random=roles.random,
         stray={column.name: column.stray for column in columns if column.stray},
+        totals=totals,
     )
     if draft.one_step and "terminal" in draft.roles:
         end = draft.roles["terminal"]
@@ -363,9 +374,42 @@ def _better(draft: Draft, findings: tuple[Finding, ...], log: Place) -> Draft:
     return better
 
 
-def _mean_and_least(source: Source, expression: str) -> tuple[float, float]:
+def _without_totals(source: Source) -> tuple[str, str] | None:
+    """Leave out rows that add others up, as a spreadsheet has them below the table.
+
+    Returns:
+        The filter of a campaign file that does so, and what was left out, in words; None where there are none.
+    """
+    texts = [name for name, type_ in source.columns.items() if type_ == "VARCHAR"]
+    for begin in range(0, len(texts), CHUNK):
+        part = texts[begin : begin + CHUNK]
+        called = [f"regexp_full_match(trim({quoted(name)}), '{TOTALS}', 'i')" for name in part]
+        asked = (
+            f"count(*) FILTER ({each}), min({quoted(name)}) FILTER ({each})"
+            for each, name in zip(called, part, strict=True)
+        )
+        rows, *found = source.run(f"SELECT count(*), {', '.join(asked)} FROM log")[0]
+        for name, count, text in zip(part, found[::2], found[1::2], strict=True):
+            if 0 < count <= FEW_TOTALS and count < rows:
+                where = f"{plain(name)} is distinct from {literal(text)}"
+                source.run("ALTER VIEW log RENAME TO log_with_totals")
+                source.run(f"CREATE VIEW log AS SELECT * FROM log_with_totals WHERE {where}")
+                return where, f"CHECK: a row whose {name} is {text!r} seems to add up others, and is left out."
+    return None
+
+
+def _spent(source: Source, roles: Mapping[str, Guess], kept: Sequence[str]) -> float:
+    """What a row cost on average, of those with a value in the columns `kept`."""
+    action, cost = roles["action"], roles["cost"]
+    given = f"case when {plain(action.column or '')} is null then 0 else ({cost.text}) end"
+    return _mean_and_least(source, given if action.labels and action.column else cost.text, kept)[0]
+
+
+def _mean_and_least(source: Source, expression: str, kept: Sequence[str] = ()) -> tuple[float, float]:
     sql = quoted(expression) if expression in source.columns else f"({expression})"
-    [(mean, least)] = source.run(f"SELECT avg(CAST({sql} AS DOUBLE)), min(CAST({sql} AS DOUBLE)) FROM log")
+    where = " AND ".join(["true", *(f"{quoted(column)} IS NOT NULL" for column in kept)])
+    found = source.run(f"SELECT avg(CAST({sql} AS DOUBLE)), min(CAST({sql} AS DOUBLE)) FROM log WHERE {where}")
+    [(mean, least)] = found
     return (float(mean) if mean is not None and math.isfinite(mean) else 0.0), float(least or 0)
 
 
@@ -398,6 +442,7 @@ class Draft:
         stray: column → which of its texts are no numbers.
         read: how the texts of its files are read.
         random: whether no column predicts the action.
+        totals: what leaves out rows that add up others (`_without_totals`).
         gaps: that users' days have no row, in words; None where hardly any lacks one.
     """
 
@@ -418,6 +463,7 @@ class Draft:
     gaps: str | None = None
     read: Recognised | None = None
     random: bool = False
+    totals: tuple[str, str] | None = None
 
     def without(self, finding: Finding) -> Draft | None:
         """The draft without what a finding rejects; None if it is about something that has to be there."""
@@ -503,9 +549,14 @@ class Draft:
             setting("source", self.source) if isinstance(self.source, str) else f"source = {_toml_list(self.source)}",
             *([] if self.query is None else [setting("query", self.query)]),
         ]
+        conditions = [f"{plain(column)} is not null" for column in self.kept]
         if self.kept:
-            condition = " and ".join(f"{plain(column)} is not null" for column in self.kept)
-            lines += ["# Rows without a value are left out. CHECK: why have they none?", setting("where", condition)]
+            lines.append("# Rows without a value are left out. CHECK: why have they none?")
+        if self.totals is not None:
+            lines.append(f"# {_comment(self.totals[1])}")
+            conditions.insert(0, self.totals[0])
+        if conditions:
+            lines.append(setting("where", " and ".join(conditions)))
         for role, meaning in ROLES.items():
             if role in self.roles and not (self.one_step and role in ("user", "time") and not self.roles[role].column):
                 lines += [f"# {meaning}. {_because(self.roles[role].why)}.", setting(role, self.roles[role].text)]

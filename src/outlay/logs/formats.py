@@ -41,6 +41,9 @@ KINDS = (PARQUET, CSV, JSON, ARROW, EXCEL, SQLITE)
 DELIMITERS = ";\t|,"
 SIGNS = "[€$£¥₹₽%]|EUR|USD|GBP|CHF"
 
+DAY_FIRST, YEAR_FIRST = r"\d{1,2}[./-]\d{1,2}[./-]\d{2,4}([ T].*)?", r"\d{4}[./-]\d{1,2}[./-]\d{1,2}([ T].*)?"
+MOSTLY = 0.5  # of a column's texts, from which on it is one of dates with something else among them
+
 TRUTH = (("no", "yes"), ("n", "y"), ("false", "true"), ("f", "t"))  # words that a reader of CSV makes truth values of
 Run = Callable[[str], list[tuple[Any, ...]]]
 
@@ -55,6 +58,7 @@ class Recognised:
         open: where both orders of day and month fit: the column, and both formats.
         percents: columns whose texts are per cent.
         truths: column → the two words of its truth values, as the first file writes them.
+        mixed: column whose texts are mostly dates of one form → what the others are.
     """
 
     reading: ReadingSection | None
@@ -62,6 +66,7 @@ class Recognised:
     open: tuple[str, str, str] | None = None
     percents: frozenset[str] = frozenset()
     truths: dict[str, tuple[str, str]] = field(default_factory=dict)
+    mixed: dict[str, str] = field(default_factory=dict)
 
 
 def kind_of(name: str) -> tuple[str, ...] | None:
@@ -402,7 +407,9 @@ def recognise(run: Run, relation: str, columns: dict[str, str], first: Recognise
     if numbers is not None:
         said["decimal"], example = numbers
         words.append(f"{example} is read as a number, with {said['decimal']!r} before decimals.")
-    dates = _dates(run, relation, columns, words)
+    mixed = _mixed(run, relation, columns)
+    dates = _dates(run, relation, columns, mixed)
+    words += [f"CHECK: column {column} is not read as dates: {what}." for column, what in mixed.items()]
     if dates is not None:
         said["dates"], example, undecided = dates
         words.append(f"{example} is read as a date, {said['dates']}.")
@@ -410,7 +417,26 @@ def recognise(run: Run, relation: str, columns: dict[str, str], first: Recognise
     found = run(f"SELECT {', '.join(signs.values())} FROM {relation}")[0] if signs else ()
     percents = frozenset(c[1:-1].replace('""', '"') for c, all_ in zip(signs, found, strict=True) if all_)
     reading = ReadingSection(**said) if said else None
-    return Recognised(reading, tuple(words), undecided, percents, first.truths)
+    return Recognised(reading, tuple(words), undecided, percents, first.truths, mixed)
+
+
+def _mixed(run: Run, relation: str, columns: dict[str, str]) -> dict[str, str]:
+    """Text columns of dates of one form with something else among them, and what that is."""
+    found = {}
+    for column in _texts(columns):
+        rows = f"(SELECT nullif(trim({column}), '') AS t, row_number() OVER () AS row FROM {relation})"
+        forms = (DAY_FIRST, YEAR_FIRST)
+        counts = ", ".join(f"count(*) FILTER (regexp_full_match(t, '{form}'))" for form in forms)
+        (present, *good) = run(f"SELECT count(t), {counts} FROM {rows}")[0]
+        most = max(good)
+        if MOSTLY * present <= most < present:
+            is_one = f"regexp_full_match(t, '{forms[good.index(most)]}')"
+            [(t, row)] = run(f"SELECT t, row FROM {rows} WHERE NOT {is_one} ORDER BY row LIMIT 1")
+            [(like,)] = run(f"SELECT min(t) FROM {rows} WHERE {is_one}")
+            found[column[1:-1].replace('""', '"')] = (
+                f"{most:,} of its {present:,} texts are dates like {like!r}, the others are not: row {row} is {t!r}"
+            )
+    return found
 
 
 def _texts(columns: dict[str, str]) -> list[str]:
@@ -446,11 +472,11 @@ def _decimal(run: Run, relation: str, columns: dict[str, str], *, commas: bool) 
 
 
 def _dates(
-    run: Run, relation: str, columns: dict[str, str], words: list[str]
+    run: Run, relation: str, columns: dict[str, str], mixed: dict[str, str]
 ) -> tuple[str, str, tuple[str, str, str] | None] | None:
     """The format of a text column of dates, an example, and both formats where the rows do not decide.
 
-    Columns of which some rows fit neither order are told in `words`.
+    Columns of which some rows fit neither order go to `mixed`.
     """
     for column in _texts(columns):
         [(present, dates, sign, short)] = run(
@@ -485,7 +511,7 @@ def _dates(
             told = " and ".join(
                 f"{t!r} in row {row} is none by {form}" for (t, row), form in zip(wrong, forms, strict=True)
             )
-            words.append(f"CHECK: column {column} is not read as dates, since {told}.")
+            mixed[column[1:-1].replace('""', '"')] = told
             continue
         if len(fitting) == 1 or sign == ".":  # 04.05. is the fourth of May, wherever points are written
             return forms[fitting[0]], example, None
