@@ -15,11 +15,11 @@ from outlay.core.wording import (
     decimals,
     ends,
     exact,
-    half,
     money,
     number,
     percent,
     signed,
+    spread,
 )
 from outlay.pages import results
 from outlay.pages.tables import limit
@@ -75,9 +75,10 @@ def test_shares_and_changes() -> None:
     assert [exact(x, 3) for x in (0.0, 1.0, 0.153, 0.00011)] == ["0%", "100%", "15.3%", "0.011%"]
 
 
-def test_an_interval_is_told_whole_or_by_its_half() -> None:
+def test_an_interval_is_told_whole_or_by_its_half_where_that_tells_it() -> None:
     assert (ends(0.469, 0.477, 3), ends(None, 1.0)) == ("0.469 to 0.477", "")
-    assert (half(0.4, 0.6, 2), half(None, 1.0)) == ("±0.10", "")
+    assert (spread(0.5, 0.4, 0.6, 2), spread(0.5, None, 1.0)) == ("±0.10", "")
+    assert spread(0.55, 0.33, 0.62, 2) == "(0.33 to 0.62)"
 
 
 def test_amounts_and_a_budget_that_is_enough() -> None:

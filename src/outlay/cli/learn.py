@@ -533,12 +533,13 @@ def _show_run(run: Run, *, verbose: bool) -> None:
         for b, cost in zip(run.campaign.limits, spent, strict=True)
     ]
     policies, notes = len(run.members), len(run.manifest["notes"])
-    per = "user" if run.campaign.log.once else "decision"
+    days = run.campaign.meta.horizon_days if any(b.per == "user" for b in run.campaign.budgets) else 1
+    per = "a user" if run.campaign.log.once else f"over {days} days" if days > 1 else "a day"
     say(
         f"Learned {policies} policies, of which a fixed draw gives each user one."
         if policies > 1
         else "Learned one policy.",
-        f"Chosen for what it brings users who taught it nothing, per {per}: {', '.join([reward, *costs])}. The best of "
+        f"Chosen for what it brings users who taught it nothing: {', '.join([f'{reward} {per}', *costs])}. The best of "
         "many looks better than it is: outlay evaluate measures it on other users.",
         f"With -v: the policies, and {notes} note{'s' * (notes != 1)} on how they were learned.",
     )

@@ -11,6 +11,7 @@ NONE = "–"
 ROUNDING = 1e-5  # of the largest value of a column: an interval so narrow is rounding, and asks for no digits
 ADVERBS = {"hour": "hourly", "week": "weekly", "month": "monthly"}  # as daily; of other units there is none
 LONGEST = 1e15  # a number from there on is told by its power of ten, as one that six digits would show as 0
+LOPSIDED = 0.33  # of half an interval, by which its value may lie off the middle and ± still tells it
 
 
 class HasInterval(Protocol):
@@ -93,9 +94,13 @@ def ends(low: float | None, high: float | None, digits: int | None = None) -> st
     return "" if low is None or high is None else f"{number(low, digits)} to {number(high, digits)}"
 
 
-def half(low: float | None, high: float | None, digits: int | None = None) -> str:
-    """Half its width, where there is little room: `±0.004`."""
-    return "" if low is None or high is None else f"±{number((high - low) / 2, digits)}"
+def spread(value: float, low: float | None, high: float | None, digits: int | None = None) -> str:
+    """An interval where there is little room: `±0.004`; with its ends where its value lies nearer to one of them."""
+    if low is None or high is None:
+        return ""
+    if abs((low + high) / 2 - value) > LOPSIDED * (high - low) / 2:
+        return f"({ends(low, high, digits)})"
+    return f"±{number((high - low) / 2, digits)}"
 
 
 def money(value: float | None) -> str:

@@ -167,7 +167,7 @@ class CurveAnswers:
         )
 
     def _line(self, first: str, point: CurvePoint | None, without: str, *, look: str = "", limit: bool = True) -> Row:
-        if point is None or point.totals is None:
+        if point is None or point.totals is None or point.withheld:
             return row(first, Cell(without, span=5 if limit else 4), look="withheld")
         found, now = point.totals, self.now_reward
         share = "" if found.more is None or now is None or not now.value else change(found.more / abs(now.value))

@@ -14,7 +14,7 @@ from outlay.choosing.run import Run
 from outlay.core.actions import shown
 from outlay.core.campaign import BudgetLimit, Campaign
 from outlay.core.estimate import Estimate, Target, longest_total
-from outlay.core.wording import NONE, Interval, days, decimals, ends, exact, half, number, percent, plain
+from outlay.core.wording import NONE, Interval, days, decimals, ends, exact, number, percent, plain, spread
 from outlay.estimators.behaviour.check import BehaviourCheck
 from outlay.evaluating.check_result import CheckResult
 from outlay.evaluating.checks import CHECKS
@@ -117,9 +117,9 @@ def figure(e: Estimate | Interval | None, digits: int, *, doubted: bool = False)
     """A number with its interval."""
     if e is None or e.value is None:
         return Cell()
-    value, spread = number(e.value, digits), half(e.low, e.high, digits)
+    value, beside = number(e.value, digits), spread(e.value, e.low, e.high, digits)
     look: Look = "doubted" if doubted else ""
-    return Cell(value, ends(e.low, e.high, digits), f"{value} {spread}" if spread else "", look)
+    return Cell(value, ends(e.low, e.high, digits), f"{value} {beside}" if beside else "", look)
 
 
 def per(budget: BudgetLimit) -> str:
