@@ -209,6 +209,11 @@ BROKEN: dict[str, tuple[str, Columns, tuple[str, ...]]] = {
         columns(),
         ("campaign.toml", "is not valid TOML", "line"),
     ),
+    "a limit with a decimal comma": (
+        CAMPAIGN.replace("at_most = 1.0", "at_most = 1,25"),
+        columns(),
+        ("campaign.toml", "is not valid TOML", "with a decimal point: at_most = 1.25."),
+    ),
     "a limit below the smallest reachable cost": (
         CAMPAIGN.replace("at_most = 1.0", "at_most = 0.01"),
         columns(),

@@ -304,7 +304,8 @@ def _show_frontier(curve: BudgetCurve, campaign: Campaign, run: Path, *, asked: 
         lines = (goal_line(g, wording, looked=looked) if answers is None else answers.line(g) for g in curve.goals)
         say(*lines)
     if any(point.slack for point in curve.requested):
-        say(f"Above {plain(curve.curve[-1].budget)} no policy of this curve spends more: it brings what that brings.")
+        most = number(curve.curve[-1].budget, wording.budget_digits)
+        say(f"Above {most} no policy of this curve spends more: it brings what that brings.")
     if money.limit < curve.least:
         say(f"The campaign's own limit, {plain(money.limit)}, lies below the curve.")
     if verbose or answers is None:  # the table has the totals of the same

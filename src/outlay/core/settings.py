@@ -9,6 +9,7 @@ problem.
 
 from __future__ import annotations
 
+import re
 import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -35,6 +36,16 @@ WANTED = {
 }
 BOUNDS = {"gt": "above", "ge": "at least", "lt": "below", "le": "at most"}
 KINDS_OF_BOUNDS = {"greater_than", "greater_than_equal", "less_than", "less_than_equal"}
+
+
+DECIMAL_COMMA = re.compile(r"\b[-\w.]+\s*=\s*[-+]?\d+,\d+")
+
+
+def _line_of(path: Path, said: str) -> str:
+    """The line of a file that a parser's error names; empty if it names none."""
+    found = re.search(r"at line (\d+)", said)
+    lines = path.read_text(encoding="utf-8").splitlines()
+    return lines[int(found[1]) - 1] if found is not None and int(found[1]) <= len(lines) else ""
 
 
 def impossible(found: str, way_out: str = "") -> PydanticCustomError:
@@ -96,6 +107,8 @@ class Settings(Section):
             raise cls.error(f"cannot be read: {error.strerror}.", file=path, way_out=f"Give {cls.file_kind}.") from None
         except tomllib.TOMLDecodeError as error:
             way_out = "Fix that line." if Path(path).suffix == ".toml" else f"Give {cls.file_kind}."
+            if (comma := DECIMAL_COMMA.search(_line_of(Path(path), str(error)))) is not None:
+                way_out = f"Write numbers with a decimal point: {comma.group().replace(',', '.')}."
             raise cls.error(f"is not valid TOML: {error}.", file=path, way_out=way_out) from None
 
     @classmethod

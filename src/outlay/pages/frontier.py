@@ -185,7 +185,7 @@ class Drawn:
         times = None if self.curve.totals is None else self.curve.totals.times
         names = self.names
         unit = names.money_unit if times is not None else " ".join([names.money_unit, names.per(money, daily=False)])
-        return f"{head(names.budget(money), unit)}{self.answers.span if times is not None else ''}"
+        return f"{head(f'limit on {names.budget(money)}', unit)}{self.answers.span if times is not None else ''}"
 
 
 class Axes(NamedTuple):
