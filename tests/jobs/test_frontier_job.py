@@ -248,13 +248,14 @@ def test_an_export_is_a_bundle_of_one_network_that_decides_as_the_stored_one_say
     bundle = outlay.load_bundle(tmp_path / "bundle")
     (point,) = found.requested
     graphs = {file.name for file in bundle.folder.glob("*.onnx")}
-    assert graphs == {"frontier.onnx", *(f"policy-{k}.onnx" for k in range(found.folds))}
+    stored, data = StoredFrontier.read(run.folder / "frontier"), run.data()
+    assert {"frontier.onnx", *(f"policy-{k}.onnx" for k in range(found.folds))} <= graphs
+    assert len(graphs) <= 1 + found.folds + stored.constant.sum(), "a constant action has a graph of its own"
     assert len(bundle.members) == len(point.members)
     assert bundle.weights == pytest.approx([member.weight for member in point.members])
     limits = [b.limit for b in bundle.manifest.budgets]
     assert limits == [budget, *(b.limit for b in run.campaign.budgets[1:])]
 
-    stored, data = StoredFrontier.read(run.folder / "frontier"), run.data()
     multiplier, head_weights = stored.multiplier, stored.head_weights
     rows = data.users["start_row"][:500]
     codes, numbers = data.features(rows)
@@ -266,9 +267,8 @@ def test_an_export_is_a_bundle_of_one_network_that_decides_as_the_stored_one_say
     assert len(pool.entries) == len(multiplier)
     assert pool.weights[pool.weights > 0] == pytest.approx(bundle.weights)
     trained = Pool(outlay.load_bundle(run.bundle))
-    constants = [member for member in run.manifest["members"] if member["number"] is None]
     assert trained.weights.sum() == pytest.approx(1)  # constant actions of the mixture are in the pool as well
-    assert len(trained.entries) == len(pool.entries) + len(constants)
+    assert len(trained.entries) == len(pool.entries)
     salts = [[entry.salt for entry in each.entries[: len(pool.entries)]] for each in (trained, pool)]
     assert salts[0] == salts[1]
     for member, (action, _) in zip(
@@ -349,8 +349,9 @@ def test_an_export_is_compared_with_constant_actions_as_an_evaluation_is(
         assert len(first_days.gains) > 1
         return Verdict(kind=VerdictKind.SERVE, confidence=0.95, old=None, constants=None, broken=(), words="said")
 
+    run = copied(looked("counted"), tmp_path)  # which asks for verdicts of its own
     monkeypatch.setattr("outlay.jobs.frontier.verdict", seen)
-    found = frontier(copied(looked("counted"), tmp_path), [2.2], export=tmp_path / "bundle").export
+    found = frontier(run, [2.2], export=tmp_path / "bundle").export
     assert found is not None
     assert found.verdict.words == "said"
     (beside,) = given

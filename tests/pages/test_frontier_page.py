@@ -568,6 +568,27 @@ def test_every_goal_is_met_by_its_budget_and_by_none_below() -> None:
         assert goal.sure.budget >= goal.point.budget
 
 
+def test_budgets_that_the_log_cannot_tell_have_stars_and_lead_to_no_headline() -> None:
+    """Their estimates are shown, with the reason; nobody is told to save money by one of them."""
+    why = "not certified: not checked: it rests on the weights of 93 effective users; 100 are needed"
+    content = told()
+    assert CurveAnswers.of(content, campaign(content)).doubt == ""  # type: ignore[union-attr]
+
+    def doubted(point: Any) -> Any:
+        return point and replace(point, withheld=True, certified=False, certificate=why)
+
+    goals = tuple(replace(goal, point=doubted(goal.point), sure=doubted(goal.sure)) for goal in content.goals)
+    content = replace(content, curve=tuple(map(doubted, content.curve)), goals=goals)
+    answers = CurveAnswers.of(content, campaign(content))
+    assert answers is not None
+    assert not missing(answers.doubt, f"{len(content.curve)} of {len(content.curve)} budgets", "93 effective users")
+    assert answers.headline == "No budget of this curve is shown to do better than what you do today."
+    assert answers.how == []
+    stars = [[cell.look for cell in row.cells].count("doubted") for row in answers.table.rows]
+    assert set(stars) == {0, 2}, "yours is certified, and has no stars"
+    assert answers.doubt in _Page(render(content)).text
+
+
 def test_less_than_today_is_asked_for_in_words_that_say_so() -> None:
     content = told()
     (goal,) = reached(content, asked(gain=-0.5), lambda _: content.curve[0])

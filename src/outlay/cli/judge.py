@@ -298,7 +298,7 @@ def _show_frontier(curve: BudgetCurve, campaign: Campaign, run: Path, *, asked: 
     found = answers.table if answers and not verbose else table(curve, wording, brief=not verbose)
     show(found, screen=not verbose)
     if answers and curve.goals and not asked:
-        say(answers.headline, *answers.how)
+        say(*([answers.doubt] if answers.doubt else []), answers.headline, *answers.how)
     elif curve.goals and (asked or verbose):
         looked = curve.band is not None
         lines = (goal_line(g, wording, looked=looked) if answers is None else answers.line(g) for g in curve.goals)

@@ -5,6 +5,7 @@ Where totals are told, a budget is money for all users over the days of the tota
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
@@ -16,7 +17,7 @@ from outlay.evaluating.totals import BudgetTotals, Total
 from outlay.evaluating.verdict import SAME_SPEND
 from outlay.pages.amounts import Names, Rounding, brief_change, capital, head
 from outlay.pages.frontier_words import TABLE_STEPS, distinct, one_more, out_of_reach, question
-from outlay.pages.tables import Cell, Column, Row, Table, numbers, row, words
+from outlay.pages.tables import Cell, Column, Look, Row, Table, numbers, row, words
 
 
 @dataclass(frozen=True)
@@ -77,7 +78,7 @@ class CurveAnswers:
         goal = self._goal("least money")
         if goal is None:
             return ""
-        point = next((p for p in (goal.sure, goal.point) if p is not None and self._saves(p)), None)
+        point = next((p for p in (goal.sure, goal.point) if p is not None and self._saves(p) and not p.withheld), None)
         now = self.now_money
         if point is None or point.totals is None or now is None:
             return ""
@@ -90,7 +91,9 @@ class CurveAnswers:
         """`spend what you spend today for 216,000 more active days in 30 days (+19%)`."""
         goal = self._goal("same money")
         point = None if goal is None else goal.point
-        if point is None or point.totals is None or (point.totals.more or 0.0) <= 0 or self.now_reward is None:
+        if point is None or point.totals is None or point.withheld or self.now_reward is None:
+            return ""
+        if (point.totals.more or 0.0) <= 0:
             return ""
         more = point.totals.more or 0.0
         by = f"{self.reward.amount(more, self.names.reward_unit)} more {self.names.reward}{self.span}"
@@ -98,6 +101,16 @@ class CurveAnswers:
             by = f"{self.reward.amount(more, self.names.reward_unit)} more of {self.names.reward}{self.span}"
         whole = f" ({change(more / abs(self.now_reward.value))})" if self.now_reward.value else ""
         return f"spend what you spend today on about {by}{whole}"
+
+    @property
+    def doubt(self) -> str:
+        """What a star of the table means: why budgets could not be measured, and of how many; empty without one."""
+        why = Counter(str(p.certificate).split(": ", 1)[-1] for p in self.curve.curve if p.withheld)
+        if not why:
+            return ""
+        reason, example = why.most_common(1)[0][0], "" if len(why) == 1 else "for example "
+        count = f"{sum(why.values())} of {len(self.curve.curve)} budgets"
+        return f"* not to rely on: this log cannot tell what {count} bring ({example}{reason})."
 
     def _saves(self, point: CurvePoint) -> bool:
         now = self.now_money
@@ -167,15 +180,16 @@ class CurveAnswers:
         )
 
     def _line(self, first: str, point: CurvePoint | None, without: str, *, look: str = "", limit: bool = True) -> Row:
-        if point is None or point.totals is None or point.withheld:
+        if point is None or point.totals is None:
             return row(first, Cell(without, span=5 if limit else 4), look="withheld")
         found, now = point.totals, self.now_reward
         share = "" if found.more is None or now is None or not now.value else change(found.more / abs(now.value))
+        doubt: Look = "doubted" if point.withheld else ""
         return row(
             Cell(first, link=f"#budget={plain(point.budget)}"),
             *((self._bare(point),) if limit else ()),
-            self.money.number(found.money.value),
-            self.reward.number(found.reward.value),
+            Cell(self.money.number(found.money.value), look=doubt),
+            Cell(self.reward.number(found.reward.value), look=doubt),
             Cell(NONE if found.more is None else self.reward.signed(found.more), share),
             NONE if found.at_least is None else self.reward.signed(found.at_least),
             look=look,
