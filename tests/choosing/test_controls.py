@@ -47,7 +47,7 @@ def draw(rng: np.random.Generator) -> tuple[Controls, Fitted, Fitted]:
 
 
 def test_errors_are_those_that_draws_show() -> None:
-    """Of a policy, of a control, and of their difference; and they are smaller than without controls."""
+    """For policies, a control and differences. With controls, the error of a policy is smaller."""
     rng, values, told, before = np.random.default_rng(1), [], [], []
     for _ in range(600):
         controls, one, other = draw(rng)

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -47,20 +48,24 @@ class Controls:
         """The measurement of a policy without what controls were lucky in; numbers that they lack stay as they are."""
         value, influence = fitted.value.copy(), fitted.influence.copy()
         for t, target in enumerate(fitted.targets):
-            pairs = [
-                (one.column(target), other.column(target), one, other)
-                for one, other in zip(self.few, self.many, strict=True)
-                if target in one.targets and target in other.targets
-            ]
-            own = np.array([one.value[i] for i, _, one, _ in pairs])
-            known = np.array([other.value[j] for _, j, _, other in pairs])
-            there = np.isfinite(own) & np.isfinite(known)
-            if not np.isfinite(value[t]) or not there.any():
-                continue
-            columns = np.column_stack(
-                [one.influence[:, i] for (i, _, one, _), ok in zip(pairs, there, strict=True) if ok]
-            )
-            beta = np.linalg.lstsq(columns, influence[:, t], rcond=TINY)[0]
-            value[t] += beta @ (known - own)[there]
-            influence[:, t] -= (1 - np.sqrt(self.share)) * (columns @ beta)
+            if target in self._by_target and np.isfinite(value[t]):
+                columns, inverse, gap = self._by_target[target]
+                beta = inverse @ influence[:, t]
+                value[t] += beta @ gap
+                influence[:, t] -= (1 - np.sqrt(self.share)) * (columns @ beta)
         return replace(fitted, value=value, influence=influence)
+
+    @cached_property
+    def _by_target(self) -> dict[str, tuple[Vector, Vector, Vector]]:
+        """Influences `[G, a]` of the controls that have a number, their pseudo-inverse, and many less few `[a]`."""
+        found: dict[str, tuple[Vector, Vector, Vector]] = {}
+        for target in self.few[0].targets:
+            pairs = [(one, one.column(target), other) for one, other in zip(self.few, self.many, strict=True)]
+            gap = np.array([other.value[other.column(target)] - one.value[i] for one, i, other in pairs])
+            there = np.isfinite(gap)
+            if there.any():
+                columns = np.column_stack(
+                    [one.influence[:, i] for (one, i, _), ok in zip(pairs, there, strict=True) if ok]
+                )
+                found[target] = columns, np.asarray(np.linalg.pinv(columns, rcond=TINY), np.float64), gap[there]
+        return found

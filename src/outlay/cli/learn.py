@@ -524,6 +524,7 @@ def _show_run(run: Run, *, verbose: bool) -> None:
         show(members(run), screen=False)
         say(*(f"note: {note}" for note in run.manifest["notes"]))
         return
+    from outlay.estimators.units import days_counted
     from outlay.pages.tables import limit
 
     worth, *spent = map(number, _fitted_mean(run))
@@ -533,7 +534,7 @@ def _show_run(run: Run, *, verbose: bool) -> None:
         for b, cost in zip(run.campaign.limits, spent, strict=True)
     ]
     policies, notes = len(run.members), len(run.manifest["notes"])
-    days = run.campaign.meta.horizon_days if any(b.per == "user" for b in run.campaign.budgets) else 1
+    days = days_counted(run.campaign)
     per = "a user" if run.campaign.log.once else f"over {days} days" if days > 1 else "a day"
     say(
         f"Learned {policies} policies, of which a fixed draw gives each user one."

@@ -38,14 +38,7 @@ BOUNDS = {"gt": "above", "ge": "at least", "lt": "below", "le": "at most"}
 KINDS_OF_BOUNDS = {"greater_than", "greater_than_equal", "less_than", "less_than_equal"}
 
 
-DECIMAL_COMMA = re.compile(r"\b[-\w.]+\s*=\s*[-+]?\d+,\d+")
-
-
-def _line_of(path: Path, said: str) -> str:
-    """The line of a file that a parser's error names; empty if it names none."""
-    found = re.search(r"at line (\d+)", said)
-    lines = path.read_text(encoding="utf-8").splitlines()
-    return lines[int(found[1]) - 1] if found is not None and int(found[1]) <= len(lines) else ""
+DECIMAL_COMMA = re.compile(r"^\s*([-\w.]+\s*=\s*[-+]?\d+,\d+)", re.MULTILINE)
 
 
 def impossible(found: str, way_out: str = "") -> PydanticCustomError:
@@ -93,7 +86,8 @@ class Settings(Section):
         """
         not_one = f"{{}}; {cls.file_kind} is expected."
         try:
-            return tomllib.loads(Path(path).read_text(encoding="utf-8"))
+            text = Path(path).read_text(encoding="utf-8")
+            return tomllib.loads(text)
         except TypeError:
             found = f"{repr(path)[:40]} is not the path of a file."
             raise cls.error(found, way_out=f"Give {cls.file_kind}.") from None
@@ -107,8 +101,8 @@ class Settings(Section):
             raise cls.error(f"cannot be read: {error.strerror}.", file=path, way_out=f"Give {cls.file_kind}.") from None
         except tomllib.TOMLDecodeError as error:
             way_out = "Fix that line." if Path(path).suffix == ".toml" else f"Give {cls.file_kind}."
-            if (comma := DECIMAL_COMMA.search(_line_of(Path(path), str(error)))) is not None:
-                way_out = f"Write numbers with a decimal point: {comma.group().replace(',', '.')}."
+            if (comma := DECIMAL_COMMA.search(text)) is not None:
+                way_out = f"Write numbers with a decimal point: {comma[1].replace(',', '.')}."
             raise cls.error(f"is not valid TOML: {error}.", file=path, way_out=way_out) from None
 
     @classmethod

@@ -415,7 +415,7 @@ def recognise(run: Run, relation: str, columns: dict[str, str], first: Recognise
         words.append(f"{example} is read as a date, {said['dates']}.")
     signs = {column: f"coalesce(bool_and(contains({column}, '%')), false)" for column in _texts(columns)}
     found = run(f"SELECT {', '.join(signs.values())} FROM {relation}")[0] if signs else ()
-    percents = frozenset(c[1:-1].replace('""', '"') for c, all_ in zip(signs, found, strict=True) if all_)
+    percents = frozenset(_name(c) for c, all_ in zip(signs, found, strict=True) if all_)
     reading = ReadingSection(**said) if said else None
     return Recognised(reading, tuple(words), undecided, percents, first.truths, mixed)
 
@@ -433,7 +433,7 @@ def _mixed(run: Run, relation: str, columns: dict[str, str]) -> dict[str, str]:
             is_one = f"regexp_full_match(t, '{forms[good.index(most)]}')"
             [(t, row)] = run(f"SELECT t, row FROM {rows} WHERE NOT {is_one} ORDER BY row LIMIT 1")
             [(like,)] = run(f"SELECT min(t) FROM {rows} WHERE {is_one}")
-            found[column[1:-1].replace('""', '"')] = (
+            found[_name(column)] = (
                 f"{most:,} of its {present:,} texts are dates like {like!r}, the others are not: row {row} is {t!r}"
             )
     return found
@@ -441,6 +441,10 @@ def _mixed(run: Run, relation: str, columns: dict[str, str]) -> dict[str, str]:
 
 def _texts(columns: dict[str, str]) -> list[str]:
     return ['"' + name.replace('"', '""') + '"' for name, type_ in columns.items() if type_ == "VARCHAR"]
+
+
+def _name(quoted: str) -> str:
+    return quoted[1:-1].replace('""', '"')
 
 
 def _decimal(run: Run, relation: str, columns: dict[str, str], *, commas: bool) -> tuple[str, str] | None:
@@ -486,7 +490,7 @@ def _dates(
             f"(SELECT nullif(trim({column}), '') AS t FROM {relation})"
         )
         if present and not dates:  # the year first
-            whole = f"regexp_full_match(trim({column}), '\\d{{4}}[./-]\\d{{1,2}}[./-]\\d{{1,2}}([ T].*)?')"
+            whole = f"regexp_full_match(trim({column}), '{YEAR_FIRST}')"
             first = f"min(regexp_extract({column}, '[./-]')), min({column})"
             [(good, sign, example)] = run(f"SELECT count(*) FILTER ({whole}), {first} FROM {relation}")
             if good == present:
@@ -511,7 +515,7 @@ def _dates(
             told = " and ".join(
                 f"{t!r} in row {row} is none by {form}" for (t, row), form in zip(wrong, forms, strict=True)
             )
-            mixed[column[1:-1].replace('""', '"')] = told
+            mixed[_name(column)] = told
             continue
         if len(fitting) == 1 or sign == ".":  # 04.05. is the fourth of May, wherever points are written
             return forms[fitting[0]], example, None

@@ -105,7 +105,7 @@ class CurveAnswers:
     @property
     def doubt(self) -> str:
         """What a star of the table means: why budgets could not be measured, and of how many; empty without one."""
-        why = Counter(str(p.certificate).split(": ", 1)[-1] for p in self.curve.curve if p.withheld)
+        why = Counter(str(p.certificate) for p in self.curve.curve if p.withheld)
         if not why:
             return ""
         reason, example = why.most_common(1)[0][0], "" if len(why) == 1 else "for example "
