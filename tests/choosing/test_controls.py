@@ -71,10 +71,12 @@ def test_a_control_has_the_value_that_many_users_tell() -> None:
 
 
 def test_what_controls_lack_stays_as_it_is() -> None:
-    """A number that only the policy has, and one that was withheld of it."""
+    """A number that only the policy has, one that only the few have, and one that was withheld of it."""
     controls, one, _ = draw(np.random.default_rng(3))
     alone = replace(one, targets=("cost",))
     assert controls.off(alone).value == pytest.approx(one.value)
+    fewer = replace(controls, many=[replace(each, targets=("cost",)) for each in controls.many])
+    assert fewer.off(one).value == pytest.approx(one.value)
     withheld = one.without([Reason(ReasonKind.UNSTABLE)])
     assert np.isnan(controls.off(withheld).value).all()
     none = replace(controls, many=[each.without([Reason(ReasonKind.UNSTABLE)]) for each in controls.many])

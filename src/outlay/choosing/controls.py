@@ -60,7 +60,11 @@ class Controls:
         """Influences `[G, a]` of the controls that have a number, their pseudo-inverse, and many less few `[a]`."""
         found: dict[str, tuple[Vector, Vector, Vector]] = {}
         for target in self.few[0].targets:
-            pairs = [(one, one.column(target), other) for one, other in zip(self.few, self.many, strict=True)]
+            pairs = [
+                (one, one.column(target), other)
+                for one, other in zip(self.few, self.many, strict=True)
+                if target in one.targets and target in other.targets
+            ]
             gap = np.array([other.value[other.column(target)] - one.value[i] for one, i, other in pairs])
             there = np.isfinite(gap)
             if there.any():
