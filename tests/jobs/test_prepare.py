@@ -220,7 +220,7 @@ def test_start_latest_names_the_last_row(tmp_path: Path) -> None:
 
 
 def test_complete_adds_the_absent_days(tmp_path: Path) -> None:
-    """u0 has days 0 and 3 of 0..4, u1 day 2, then everybody all days."""
+    """u0 has days 0 and 3 of 0..4, u1 day 2, then everybody all days. An absent day has the features of the last row."""
     columns = panel(days=5)
     keep = [0, 3, 7, *range(10, 150)]
     columns = {name: [values[i] for i in keep] for name, values in columns.items()}
@@ -243,8 +243,11 @@ def test_complete_adds_the_absent_days(tmp_path: Path) -> None:
     assert data.propensity is not None
     np.testing.assert_allclose(data.propensity[absent], 1)
     codes, numbers = data.features(absent)
-    assert set(codes[:, 0]) == {MISSING}
-    assert numbers.tolist() == [[0, 1]] * 5
+    last = data.features(np.array([0, 0, 3, 5, 5]))
+    np.testing.assert_array_equal(codes, last[0])
+    np.testing.assert_array_equal(numbers[:, 0], last[1][:, 0])
+    assert len({*numbers[:, 0]}) > 1
+    assert numbers[:, 1].tolist() == [1] * 5
     assert data.day[:8].tolist() == [0, 1, 2, 3, 4, 0, 1, 2]
     assert data.next_row[:8].tolist() == [1, 2, 3, 4, -1, 6, 7, -1]
     present = np.setdiff1d(np.arange(len(data)), absent)
@@ -257,6 +260,17 @@ def test_complete_adds_the_absent_days(tmp_path: Path) -> None:
     assert data.states is not None
     assert data.state is not None
     np.testing.assert_array_equal(data.states.codes[data.state][absent], codes)
+
+
+def test_absent_days_are_told_from_days_with_a_row_where_no_number_can_be_marked(tmp_path: Path) -> None:
+    columns = {name: [values[i] for i in (0, 3, *range(4, 120))] for name, values in panel().items()}
+    path = campaign_file(
+        tmp_path, columns, log="complete = true", campaign="none = 0.0", categorical='["level"]', numeric="[]"
+    )
+    data = prepare(path, tmp_path / "DATA")
+    codes, _ = data.features(np.flatnonzero(data.forced))
+    assert codes.tolist() == [[MISSING]] * 2
+    assert MISSING not in data.features(np.flatnonzero(~data.forced))[0]
 
 
 def test_complete_needs_the_action_that_means_nothing(tmp_path: Path) -> None:

@@ -85,18 +85,6 @@ class StateCollector:
         self.parts = np.concatenate([self.parts, parts[rows]])
         return True
 
-    def put_missing(self, schema: Schema, places: NDArray[np.int64], eligible: NDArray[np.uint8] | None) -> bool:
-        """Give the days that were filled in their state: every feature missing."""
-        filled = np.ones(len(self.column), np.bool_)
-        filled[places] = False
-        rows = np.flatnonzero(filled)
-        if not len(rows):
-            return True
-        codes = np.full((len(rows), len(schema.categorical)), MISSING, np.int32)
-        numbers = np.zeros((len(rows), 2 * len(schema.numeric)), np.float32)
-        numbers[:, 1::2] = 1
-        return self.put(rows, Encoded(codes, numbers, 0), None if eligible is None else eligible[rows])
-
     def write(self, folder: Path) -> int:
         """Write state_codes.npy, state_numbers.npy and state_allowed.npy; how many states there are."""
         assert self.parts is not None
@@ -247,6 +235,14 @@ class Encoding:
         rows = slice(block.first, block.first + block.rows)
         return rows if self.places is None else _place(map_array(self.places, "r")[rows])
 
+    def filled(self, count: int) -> NDArray[np.int64]:
+        """The rows of the columns, of `count`, that the log lacks."""
+        if self.places is None:
+            return np.empty(0, np.int64)
+        lacking = np.ones(count, np.bool_)
+        lacking[map_array(self.places, "r")] = False
+        return np.flatnonzero(lacking)
+
 
 def encode_block(encoding: Encoding, block: Block) -> None:
     """Write the codes and numbers of a block of rows into the memory-mapped columns; to do it again changes nothing.
@@ -312,11 +308,10 @@ def write_features(
         tell(sum(block.rows for block in blocks) - sum(block.rows for block in left))
     else:
         codes = [columns.add(name, name.removeprefix("codes_"), len(fields)) for name, fields in groups.items()]
-        numbers = columns.add("numbers", np.float32, 2 * (len(schema.numeric) + summaries))
-        if encoding.places is not None:  # days that were filled in have no features
+        columns.add("numbers", np.float32, 2 * (len(schema.numeric) + summaries))
+        if encoding.places is not None:
             for array in codes:
                 array[:] = MISSING
-            numbers[:, 1 : 2 * len(schema.numeric) : 2] = 1
     finished: list[Block] = []
     saved = time.monotonic()
     for block, _ in zip(left, over(partial(encode_block, encoding), left), strict=True):
@@ -326,6 +321,28 @@ def write_features(
             columns.sync()
             done.add(*map(_name, finished))
             finished, saved = [], time.monotonic()
+    _carry_on(encoding, columns)
+
+
+def _carry_on(encoding: Encoding, columns: Columns) -> None:
+    """Give days that were filled in the features of the user's last row, with all numbers marked as missing.
+
+    So a day off is known from a day with a row, and a user who is away is still known for who they are. Without numbers
+    there is nothing to mark, and the fields stay missing.
+    """
+    count, filled = len(encoding.schema.numeric), encoding.filled(columns.rows)
+    if not count or not len(filled):
+        return
+    # A run of filled rows follows the row that it carries on: a user's first row is in the log.
+    begins = np.flatnonzero(np.diff(filled, prepend=-1) > 1)
+    last = np.repeat(filled[begins] - 1, np.diff(begins, append=len(filled)))
+    for start in range(0, len(filled), BATCH_ROWS):
+        rows, of = filled[start : start + BATCH_ROWS], last[start : start + BATCH_ROWS]
+        for name in encoding.groups:
+            columns.arrays[name][rows] = columns.arrays[name][of]
+        kept = columns.arrays["numbers"][of, : 2 * count]
+        kept[:, 1::2] = 1
+        columns.arrays["numbers"][rows, : 2 * count] = kept
 
 
 def find_states(
@@ -342,10 +359,11 @@ def find_states(
     schema, eligible = encoding.schema, columns.arrays.get("eligible")
     states = StateCollector(num_actions, columns.add("state", np.uint16))
     size = max(2048, min(BATCH_ROWS, VALUES // max(len(schema.names), 1)))
-    for block in blocks:
-        rows = encoding.rows(block)
-        for start in range(0, block.rows, size):
-            stop = min(start + size, block.rows)
+    filled = encoding.filled(columns.rows)
+    for rows in [*(encoding.rows(block) for block in blocks), *([_place(filled)] if len(filled) else [])]:
+        count = rows.stop - rows.start if isinstance(rows, slice) else len(rows)
+        for start in range(0, count, size):
+            stop = min(start + size, count)
             at = slice(rows.start + start, rows.start + stop) if isinstance(rows, slice) else rows[start:stop]
             codes = np.empty((stop - start, len(schema.categorical)), np.int32)
             for name, positions in encoding.groups.items():
@@ -354,10 +372,6 @@ def find_states(
             if not states.put(at, seen, None if eligible is None else eligible[at]):
                 columns.drop("state")
                 return None
-    places = encoding.places
-    if places is not None and not states.put_missing(schema, map_array(places, "r"), eligible):
-        columns.drop("state")
-        return None
     return states
 
 
