@@ -23,6 +23,9 @@ Every user acts or not on each day, with a coupon of 0, 1, 2 or 4:
                  but not among the features, no propensities, and declares a random draw
     idle         coupons change nothing
 
+    visits       users come on some days, P = σ(−0.3 + base + 1.2·yesterday), with yesterday that of the last visit; the
+                 log has rows of those days alone, and complete = true
+
     money        the reward of an active day is an amount of money instead of 1: log-normal of mean 1 with this σ
 
 The log has the activity of yesterday, where `told` the type, and where `noise` that many columns of noise.
@@ -101,6 +104,8 @@ class People:
     date: Floats = field(default_factory=lambda: np.zeros(0))  # of the invitation, from 0 to 1
     day: int = 0
     own_shocks: bool = False  # each user has shocks of its own: the expectation over days to come
+    here: NDArray[np.bool_] = field(default_factory=lambda: np.ones(1, np.bool_))  # who comes today
+    visits: NDArray[np.int64] = field(default_factory=lambda: np.zeros(1, np.int64))  # before today
     past: tuple[Floats, ...] = ()  # [users, 3] of each day: action, reward, cost
 
     @classmethod
@@ -124,11 +129,13 @@ class People:
             own_shocks,
         )
         people.intent = rng.normal(size=users)
+        people.here, people.visits = np.ones(users, np.bool_), np.zeros(users, np.int64)  # everybody begins by coming
         return people
 
     def table(self) -> dict[str, NDArray[Any]]:
         """The features of today, as logged."""
         told = {"type": self.type} if self.world.told else {}
+        told |= {"visits": self.visits} if self.world.visits else {}
         return {"yesterday": self.yesterday, **told, **{f"n{i}": c for i, c in enumerate(self.noise.T)}}
 
     def chances(self) -> Floats:
@@ -149,7 +156,7 @@ class People:
     def act(self, action: NDArray[np.int64]) -> tuple[Floats, Floats]:
         """Reward and cost of today, after which it is tomorrow."""
         world, rng, users = self.world, self.rng, len(action)
-        coupon = COUPONS[action]
+        coupon = COUPONS[action] * self.here
         base, pull = np.zeros(users), np.full(users, 0.7)
         if world.types:
             base, pull = np.array([0.9, -0.9])[self.type], np.array([0.3, 1.1])[self.type]
@@ -161,14 +168,17 @@ class People:
         x = -0.9 + 1.2 * self.yesterday + base + pull * np.log1p(worth) / np.log(5) + shock + world.trend * self.day
         x += 3.0 * self.slow * (world.habit > 0) - 1.2 * self.tired * (world.fatigue > 0)
         x += world.intent * self.intent
-        active = rng.random(users) < 1 / (1 + np.exp(-x))
+        active = (rng.random(users) < 1 / (1 + np.exp(-x))) & self.here
         cost = worth * active
         fresh = coupon >= self.pending
         self.left = np.where(fresh & (coupon > 0), VALID, self.left - 1)
         self.pending = np.where(active | (self.left <= 0), 0.0, np.maximum(coupon, self.pending))
         self.slow = self.slow + world.habit * (active - self.slow)
         self.tired = self.tired + world.fatigue * (coupon / COUPONS[-1] - self.tired)
-        self.yesterday = active.astype(np.int64)
+        self.yesterday = np.where(self.here, active, self.yesterday).astype(np.int64)
+        self.visits = self.visits + self.here
+        if world.visits:
+            self.here = rng.random(users) < 1 / (1 + np.exp(0.3 - base - 1.2 * self.yesterday))
         self.intent = rng.normal(size=users)
         self.noise = rng.normal(size=self.noise.shape)
         reward = active.astype(float)
@@ -206,6 +216,7 @@ class World:
     targeted: bool = False
     money: float = 0.0
     late: float = 0.0
+    visits: bool = False
     noise: int = 0
     history: int = 0
     columns: tuple[str, ...] = ("reward",)
@@ -221,7 +232,7 @@ class World:
         people, parts = People.draw(self, users, seed), []
         joined = self._joined(people.type, seed)
         for day in range(self.days):
-            features, chances = people.table(), people.chances()
+            features, chances, here = people.table(), people.chances(), people.here
             action = _drawn(chances, people.rng)
             reward, cost = people.act(action)
             chance = chances[np.arange(users), action]
@@ -232,16 +243,17 @@ class World:
             columns = {"user_id": np.arange(users), "day": joined + day, **features, "coupon": COUPONS[action]}
             stated = {} if self.declared else {"p": chance}
             every = pa.table({**columns, "reward": reward, "cost": cost, **stated})
-            parts.append(every.filter(pa.array(joined + day < self.days)))
+            parts.append(every.filter(pa.array((joined + day < self.days) & here)))
         pq.write_table(pa.concat_tables(parts), folder / "log.parquet")
-        numeric = [f"n{i}" for i in range(self.noise)]
+        numeric = [*(["visits"] if self.visits else []), *(f"n{i}" for i in range(self.noise))]
         text = CAMPAIGN.format(
             name=self.name,
             discount=0.9 if self.days > 1 else 0.0,
             at_most=self.at_most,
             horizon=self.horizon,
-            report=[1, 7] if self.days > 1 else [1],
-            propensity="" if self.intent else "randomised = true" if self.declared else 'propensity = "p"',
+            report=[1, self.horizon] if self.days > 1 else [1],
+            propensity=("" if self.intent else "randomised = true" if self.declared else 'propensity = "p"')
+            + ("\ncomplete = true" if self.visits else ""),
             more=f"[log.history]\ndays = {self.history}\ncolumns = {list(self.columns)}\n"
             f"summaries = {list(self.summaries)}"
             if self.history
@@ -263,7 +275,7 @@ class World:
     @property
     def horizon(self) -> int:
         """Days that totals span."""
-        return 7 if self.days > 1 else 1
+        return 1 if self.days == 1 else 12 if self.visits else 7
 
     @property
     def declared(self) -> bool:
@@ -273,21 +285,24 @@ class World:
     def truth(self, policy: Policy, *, users: int = 160_000, days: int = 7, seed: int = 99) -> dict[str, float]:
         """Totals of the first k days; means of the first `days`, of days 15 to 28, and discounted: expected over days.
 
-        The users are new ones. Where there is a trend, the days are those after the log.
+        The mean cost of the first `days` is per decision, as the limit is. The users are new ones. Where there is a
+        trend, the days are those after the log.
         """
         alike = replace(self, money=0.0)  # amounts have mean 1 whatever happened: their expectation has no noise
         people = People.draw(alike, users, seed, self.days if self.trend else 0, own_shocks=True)
-        sums: list[tuple[float, float]] = []
+        sums: list[tuple[float, float, float]] = []
         for _ in range(60):
+            deciding = people.here.mean()
             reward, cost = people.act(policy(people))
-            sums.append((float(reward.mean()), float(cost.mean())))
+            sums.append((float(reward.mean()), float(cost.mean()), float(deciding)))
         daily, weights = np.array(sums), 0.9 ** np.arange(60)
         found: dict[str, float] = {}
         for j, name in enumerate(("reward", "coupon_cost")):
-            found |= {f"{name}@{k}": float(daily[:k, j].sum()) for k in (1, 7)}
+            found |= {f"{name}@{k}": float(daily[:k, j].sum()) for k in (1, self.horizon)}
             found[name] = float(daily[:days, j].mean())
             found[f"{name}/later"] = float(daily[14:28, j].mean())
             found[f"{name}/discounted"] = float(daily[:, j] @ weights / weights.sum())
+        found["coupon_cost"] /= float(daily[:days, 2].mean())
         return found
 
 
@@ -372,6 +387,7 @@ def _worlds() -> dict[str, World]:
         World("late joiners", types=True, told=True, late=0.8),
         World("late joiners, rich", types=True, told=True, late=0.8, noise=6),
         World("late joiners, untold", types=True, late=0.8, suffices=False),
+        World("visits", types=True, told=True, visits=True, late=0.8, history=13),
         World("delay", types=True, told=True, delay=True, suffices=False),
         World(
             "delay, past",
