@@ -1,4 +1,7 @@
-"""Users who joined late: which days claims are about, and that what was observed is compared with the same users."""
+"""Users who joined late: which days claims are about, and that what was observed is compared with the same users.
+
+And users who come on some days only, of whom the log has the days of their visits.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +13,7 @@ import pytest
 
 import outlay
 from hidden_worlds import COUPONS, World
+from hidden_worlds import WORLDS as HIDDEN
 from known_worlds import WORLDS
 from outlay.choosing.measure import Measure
 from outlay.core.reasons import ReasonKind
@@ -112,3 +116,17 @@ def test_where_no_feature_tells_it_nothing_is_believed(tmp_path: Path) -> None:
     assert at.state.markov_check.ok is False
     joined = [each for each in at.state.markov_check.dependences if each.lag == "joined"]
     assert max(abs(each.z) for each in joined) > 4
+
+
+@pytest.mark.parametrize("history", [13, 0])
+def test_constants_are_right_on_a_log_of_visits(history: int, tmp_path: Path) -> None:
+    """The states of days that are filled in say who the user is; without that, "always 2" is 13% too high (6 errors)."""
+    world = replace(HIDDEN["visits"], history=history)
+    data = outlay.prepare(world.write(tmp_path, USERS, 1), tmp_path / "data")
+    at, targets = Measure(data, EVERYONE, None), ("reward@12", "coupon_cost@12")
+    assert at.sequential == (history > 0)
+    for action, found in enumerate(at.constants(range(4), [12])):
+        truth = world.truth(lambda people, a=action: np.full(len(people.type), a), users=60_000)  # type: ignore[misc]
+        for target in targets:
+            i = found.column(target)
+            assert abs(found.value[i] - truth[target]) <= 3 * found.std_error[i] + 0.02 * truth[target]

@@ -193,10 +193,11 @@ class Evaluation(Shown):
             "against": "method",
             self.subject: "chosen",
         }
-        rows = []
+        rows, claimed = [], () if self.window is None else (self.window.days,)
         for name, title in self.policies.items():
             by = "observed" if name == "old" else "fqe"
-            totals = {k: self.value(name, by, str(Target("reward", k))) for k in campaign.meta.report_days}
+            spans = {*campaign.meta.report_days, *claimed}
+            totals = {k: self.value(name, by, str(Target("reward", k))) for k in sorted(spans)}
             costs = {budget.name: self.value(name, "fqe", budget.name) for budget in campaign.budgets}
             rows.append(
                 PolicyRow(
