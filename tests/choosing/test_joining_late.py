@@ -120,7 +120,7 @@ def test_where_no_feature_tells_it_nothing_is_believed(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("history", [13, 0])
 def test_constants_are_right_on_a_log_of_visits(history: int, tmp_path: Path) -> None:
-    """The states of days that are filled in say who the user is; without that, "always 2" is 13% too high (6 errors)."""
+    """Days that are filled in have states that say who the user is; without, "always 2" is 13% too high (6 errors)."""
     world = replace(HIDDEN["visits"], history=history)
     data = outlay.prepare(world.write(tmp_path, USERS, 1), tmp_path / "data")
     at, targets = Measure(data, EVERYONE, None), ("reward@12", "coupon_cost@12")

@@ -220,7 +220,7 @@ def test_start_latest_names_the_last_row(tmp_path: Path) -> None:
 
 
 def test_complete_adds_the_absent_days(tmp_path: Path) -> None:
-    """u0 has days 0 and 3 of 0..4, u1 day 2, then everybody all days. An absent day has the features of the last row."""
+    """u0 has days 0 and 3 of 0..4, u1 day 2, then everybody all days. Features of absent days are the last row's."""
     columns = panel(days=5)
     keep = [0, 3, 7, *range(10, 150)]
     columns = {name: [values[i] for i in keep] for name, values in columns.items()}

@@ -76,7 +76,8 @@ def test_only_dates_with_the_year_first_are_dates_in_a_csv(tmp_path: Path) -> No
     ("expression", "message"),
     [
         ("costumer", r"rows\.parquet, column 'x'.*'costumer'.*'customer'"),
-        ("customer +", "nor SQL that fits"),
+        ("customer + 1 +", "nor SQL that fits.*Fix the expression. Columns: customer, word, order value"),
+        ("order valu", "nor SQL that fits.*Did you mean 'order value'"),
         ("sum(customer)", "one value per row"),
         ("1; select 2", "';'"),
         ("nosuch(customer)", "nor SQL that fits"),
@@ -84,7 +85,8 @@ def test_only_dates_with_the_year_first_are_dates_in_a_csv(tmp_path: Path) -> No
     ],
 )
 def test_a_column_that_cannot_be_read_is_named(tmp_path: Path, expression: str, message: str) -> None:
-    pq.write_table(pa.table({"customer": [1, 2], "word": ["x1", "x2"]}), tmp_path / "rows.parquet")
+    columns = {"customer": [1, 2], "word": ["x1", "x2"], "order value": [1, 2]}
+    pq.write_table(pa.table(columns), tmp_path / "rows.parquet")
     with pytest.raises(LogError, match=message):
         rows(tmp_path / "rows.parquet", {"x": expression})
 

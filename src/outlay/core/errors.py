@@ -64,10 +64,17 @@ class LostWorkerError(OutlayError):
     """A process that was to do a part of the work is gone; what the others have done is kept."""
 
 
-def nearest(name: str, known: Iterable[str], what: str = "Known") -> str:
-    """A way out for a name that is not known: the known one that is spelt most like it, else all of them."""
+def nearest(name: str, known: Iterable[str], what: str = "Known", cutoff: float = 0.5) -> str:
+    """A way out for a name that is not known: the known one that is spelt most like it, else all of them.
+
+    Args:
+        name: as it was written.
+        known: the names there are.
+        what: what these are called.
+        cutoff: how like it must be, from 0 to 1 (`difflib`).
+    """
     names = list(known)
-    near = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
+    near = difflib.get_close_matches(name, names, n=1, cutoff=cutoff)
     return f"Did you mean {near[0]!r}?" if near else f"{what}: {listed(names)}."
 
 

@@ -230,7 +230,7 @@ class Source:
                 key,
                 text or "",
                 f"is not a column, nor SQL that fits the log ({message}).",
-                f"Fix the expression. Columns: {listed(self.columns)}.",
+                nearest(text or "", self.columns, "Fix the expression. Columns", cutoff=0.8),
             )
         message = message.split(" The search space used was")[0].split(" Possible fixes")[0]  # a page of CSV options
         fix = "Fix the file." if key is None else "Fix the file, or the expression."
