@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import cast
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
 import outlay
+from outlay.bundles.decide import Bundle
 from outlay.choosing import measure as measure_module
 from outlay.choosing.controls import Controls
 from outlay.choosing.measure import Measure
@@ -100,6 +102,9 @@ def test_those_who_certify_measure_no_control(data: Transitions, monkeypatch: py
     told = [one.value[one.column(LONG_RUN)] for one in few.controls.many[1:]]
     assert told == pytest.approx(always)
     assert few.controls.share == pytest.approx(len(data.users_of(SELECT)) / len(data.users_of(UNCERTIFYING)))
+    of_a_network = replace(few, bundle=cast(Bundle, object())).controls
+    assert of_a_network is not None, "a network is not asked"
+    assert of_a_network.few[0].value == pytest.approx(few.controls.few[0].value, nan_ok=True)
     assert Measure(data, SELECT, None).controls is None, "figures that are shown are as measured"
     assert Measure(data, CERTIFY, None, long_run=True).controls is None
     monkeypatch.setattr(measure_module, "ENOUGH_USERS", 100)

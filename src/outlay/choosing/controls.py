@@ -7,8 +7,9 @@ then known, and taken off every policy as far as its error goes with theirs:
     value   v_l + Σ_a β_al (V_a − v_a)           V_a, v_a of control a, on many and on few; β by least squares of
     error   ψ_l − (1 − √(n/N)) Σ_a β_al ψ_a      the influence of policy l on those of the controls
 
-A control itself gets β = 1, so its value is that of the many. The second line has the variances and covariances that
-policies have then: of their part off the controls by n users, of their part along them by N.
+Controls are measured in the same way on many and on few, so that their difference is luck alone. The second line has
+the variances and covariances that policies have then: of their part off the controls by n users, of their part along
+them by N.
 
 Source: control variates, for instance Owen (2013), section 8.9; with the mean of a control estimated from more data,
 two-phase or double sampling, Cochran (1977), section 12.6.

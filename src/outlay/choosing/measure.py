@@ -103,13 +103,15 @@ class Measure:
     def controls(self) -> Controls | None:
         """The old policy and constant actions, on these users and on all but those who certify; to choose by.
 
+        Both without a network: what its features say otherwise is not luck, and those who taught it are among the many.
         None where policies are not chosen day by day, or enough users measure them.
         """
         if not (self.long_run and self.sequential and self.split == SELECT and self.panel.num_users < ENOUGH_USERS):
             return None
-        wide, days = replace(self, split=UNCERTIFYING, bundle=None), needed_days(self.data.campaign)
+        narrow, wide = (replace(self, split=split, bundle=None) for split in (SELECT, UNCERTIFYING))
+        days = needed_days(self.data.campaign)
         actions = np.flatnonzero(self.data.allowed_everywhere).tolist()
-        few, many = ([at.fit(None, days=days), *at.constants(actions, days)] for at in (self, wide))
+        few, many = ([at.fit(None, days=days), *at.constants(actions, days)] for at in (narrow, wide))
         return Controls(few, many, self.data.independent(SELECT) / self.data.independent(UNCERTIFYING))
 
     @cached_property
