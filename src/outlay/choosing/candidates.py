@@ -203,21 +203,13 @@ def measure(context: RunContext, candidates: Sequence[CandidatePolicy]) -> tuple
         smoothed = smooth.members(days)
         if not _disagree(smoothed, certifying, campaign):
             fits, used = smoothed, smooth
-    fits = _off_controls(
-        plain, [_lower_error(one, other, campaign) for one, other in zip(fits, certifying, strict=True)]
-    )
+    fits = [_lower_error(one, other, campaign) for one, other in zip(fits, certifying, strict=True)]
     further = further_errors(plain, plain.actions, certifying, campaign)
     measured = [
         _measured(policy, fitted, plainly, campaign, plain.reach([plain.actions(i)]), own)
         for i, (policy, fitted, plainly, own) in enumerate(zip(candidates, fits, certifying, further, strict=True))
     ]
     return without_luck(measured, context), used
-
-
-def _off_controls(measure: Measure, fits: Sequence[Fitted]) -> list[Fitted]:
-    """The fits without what the users of `measure` were lucky in, as far as that is known."""
-    controls = measure.controls
-    return [*fits] if controls is None else [controls.off(each) for each in fits]
 
 
 def candidates_bundle(context: RunContext, candidates: Sequence[CandidatePolicy]) -> Bundle:
@@ -335,7 +327,6 @@ def measure_further(
         if measure.smooth:
             fitted = _lower_error(measure.evaluator(source).fit(actions, days=days), certifying, campaign)
         further = _between(earlier, coordinates(certifying, campaign)[0][1:])
-        (fitted,) = _off_controls(measure, [fitted])
         result.append(_measured(policy, fitted, certifying, campaign, measure.reach([actions]), further))
     return result, wider.served
 
@@ -369,7 +360,6 @@ def constant_actions(context: RunContext, measure: Measure) -> list[MeasuredPoli
         actions.append(np.where(data.allowed(measure.panel.rows), preference, -np.inf).argmax(axis=1))
         certifying.append(plain.evaluator().fit(actions[-1], days=days))
         fits.append(measure.evaluator().fit(actions[-1], days=days) if measure.smooth else certifying[-1])
-    fits = _off_controls(measure, fits)
     further = (
         further_errors(plain, lambda i: actions[i], certifying, context.campaign) if policies else np.empty((0, 0))
     )

@@ -16,14 +16,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from outlay.bundles.decide import Bundle
-from outlay.choosing.controls import Controls
 from outlay.choosing.reserve import stated_reserves
 from outlay.core.cached import cached_property
 from outlay.core.estimate import Target
 from outlay.core.looking_back import LagFields, looking_back
 from outlay.core.machine import processors
 from outlay.core.parallel import in_threads
-from outlay.core.transitions import SELECT, UNCERTIFYING, Transitions
+from outlay.core.transitions import Transitions
 from outlay.estimators import path_bias, reach
 from outlay.estimators.basis import Basis, CountedBasis, FeatureBasis, SmoothBasis
 from outlay.estimators.behaviour.check import BehaviourCheck, diagnose
@@ -46,12 +45,11 @@ from outlay.estimators.row_features import (
 )
 from outlay.estimators.sequential import Sequential
 from outlay.estimators.state_model import StateModel
-from outlay.estimators.units import horizons, needed_days
+from outlay.estimators.units import horizons
 from outlay.estimators.windowed import counted, window_of
 from outlay.ops.action_basis import ActionBasis, smooth_basis
 
 CHUNK_ROWS = 65_536  # rows that are decoded at a time
-ENOUGH_USERS = 20_000  # who measure policies: with so many, what policies are chosen by needs no controls
 # Rows of an action for each feature. Hidden directions that vary little live on few rows: with 100 rows for each, more
 # than 1% of the paths of small logs met rows without their like. Plain features are what the old policy may have seen.
 HIDDEN_ROWS, PLAIN_ROWS = 150, 5
@@ -98,21 +96,6 @@ class Measure:
     def panel(self) -> Panel:
         """The rows of the split."""
         return Panel.of(self.data, self.split, self.most_users)
-
-    @cached_property
-    def controls(self) -> Controls | None:
-        """The old policy and constant actions, on these users and on all but those who certify; to choose by.
-
-        Both without a network: what its features say otherwise is not luck, and those who taught it are among the many.
-        None where policies are not chosen day by day, or enough users measure them.
-        """
-        if not (self.long_run and self.sequential and self.split == SELECT and self.panel.num_users < ENOUGH_USERS):
-            return None
-        narrow, wide = (replace(self, split=split, bundle=None) for split in (SELECT, UNCERTIFYING))
-        days = needed_days(self.data.campaign)
-        actions = np.flatnonzero(self.data.allowed_everywhere).tolist()
-        few, many = ([at.fit(None, days=days), *at.constants(actions, days)] for at in (narrow, wide))
-        return Controls(few, many, self.data.independent(SELECT) / self.data.independent(UNCERTIFYING))
 
     @cached_property
     def window(self) -> int | None:

@@ -30,7 +30,7 @@ from outlay.core.schema import Schema
 from outlay.core.shown import Shown
 from outlay.core.wording import number
 
-LEARN, SELECT, CERTIFY, EVERYONE, UNCERTIFYING = 0, 1, 2, 3, 4  # the last: those who teach or select
+LEARN, SELECT, CERTIFY, EVERYONE = 0, 1, 2, 3
 SPLITS = ("learn", "select", "certify")
 USERS = np.dtype([("first_row", "<i8"), ("start_row", "<i8"), ("window", "<i4"), ("split", "u1"), ("segment", "<i2")])
 CODE_TYPES = ("uint8", "uint16", "uint32")
@@ -289,12 +289,12 @@ class Transitions(Shown):
             raise FolderError(f"cannot be read ({error}).", file=path, way_out=AGAIN) from None
 
     def rows_of(self, split: int) -> NDArray[np.int64]:
-        """Rows of the users of one split (LEARN, SELECT or CERTIFY), of EVERYONE, or of UNCERTIFYING, ascending."""
-        return np.arange(len(self)) if split == EVERYONE else np.flatnonzero(_within(self._row_split, split))
+        """Rows of the users of one split (LEARN, SELECT or CERTIFY), or of EVERYONE, ascending."""
+        return np.arange(len(self)) if split == EVERYONE else np.flatnonzero(self._row_split == split)
 
     def users_of(self, split: int) -> NDArray[np.int64]:
-        """Users of one split, or as of `rows_of`, ascending."""
-        return np.arange(len(self.users)) if split == EVERYONE else np.flatnonzero(_within(self.users["split"], split))
+        """Users of one split, or EVERYONE, ascending."""
+        return np.arange(len(self.users)) if split == EVERYONE else np.flatnonzero(self.users["split"] == split)
 
     def independent(self, split: int) -> int:
         """Return the number of clusters in one split, or EVERYONE; of users where every user is independent."""
@@ -391,11 +391,6 @@ class Transitions(Shown):
             number_columns=needed("numbers"),
             eligible=column("eligible"),
         )
-
-
-def _within(splits: NDArray[np.uint8], split: int) -> NDArray[np.bool_]:
-    found: NDArray[np.bool_] = splits != CERTIFY if split == UNCERTIFYING else splits == split
-    return found
 
 
 def _column(folder: Path, manifest: DataManifest, name: str) -> NDArray[Any] | None:
