@@ -193,11 +193,11 @@ class Evaluation(Shown):
             "against": "method",
             self.subject: "chosen",
         }
-        rows, claimed = [], () if self.window is None else (self.window.days,)
+        claimed = () if self.window is None else (self.window.days,)
+        rows, spans = [], sorted({*campaign.meta.report_days, *claimed})
         for name, title in self.policies.items():
             by = "observed" if name == "old" else "fqe"
-            spans = {*campaign.meta.report_days, *claimed}
-            totals = {k: self.value(name, by, str(Target("reward", k))) for k in sorted(spans)}
+            totals = {k: self.value(name, by, str(Target("reward", k))) for k in spans}
             costs = {budget.name: self.value(name, "fqe", budget.name) for budget in campaign.budgets}
             rows.append(
                 PolicyRow(

@@ -307,11 +307,9 @@ def write_features(
             columns.open(name)
         tell(sum(block.rows for block in blocks) - sum(block.rows for block in left))
     else:
-        codes = [columns.add(name, name.removeprefix("codes_"), len(fields)) for name, fields in groups.items()]
+        for name, fields in groups.items():
+            columns.add(name, name.removeprefix("codes_"), len(fields))
         columns.add("numbers", np.float32, 2 * (len(schema.numeric) + summaries))
-        if encoding.places is not None:
-            for array in codes:
-                array[:] = MISSING
     finished: list[Block] = []
     saved = time.monotonic()
     for block, _ in zip(left, over(partial(encode_block, encoding), left), strict=True):
@@ -331,15 +329,13 @@ def _carry_on(encoding: Encoding, columns: Columns) -> None:
     there is nothing to mark, and the fields stay missing.
     """
     count, filled = len(encoding.schema.numeric), encoding.filled(columns.rows)
-    if not count or not len(filled):
-        return
     # A run of filled rows follows the row that it carries on: a user's first row is in the log.
     begins = np.flatnonzero(np.diff(filled, prepend=-1) > 1)
     last = np.repeat(filled[begins] - 1, np.diff(begins, append=len(filled)))
     for start in range(0, len(filled), BATCH_ROWS):
         rows, of = filled[start : start + BATCH_ROWS], last[start : start + BATCH_ROWS]
         for name in encoding.groups:
-            columns.arrays[name][rows] = columns.arrays[name][of]
+            columns.arrays[name][rows] = columns.arrays[name][of] if count else MISSING
         kept = columns.arrays["numbers"][of, : 2 * count]
         kept[:, 1::2] = 1
         columns.arrays["numbers"][rows, : 2 * count] = kept
@@ -359,8 +355,7 @@ def find_states(
     schema, eligible = encoding.schema, columns.arrays.get("eligible")
     states = StateCollector(num_actions, columns.add("state", np.uint16))
     size = max(2048, min(BATCH_ROWS, VALUES // max(len(schema.names), 1)))
-    filled = encoding.filled(columns.rows)
-    for rows in [*(encoding.rows(block) for block in blocks), *([_place(filled)] if len(filled) else [])]:
+    for rows in [*(encoding.rows(block) for block in blocks), _place(encoding.filled(columns.rows))]:
         count = rows.stop - rows.start if isinstance(rows, slice) else len(rows)
         for start in range(0, count, size):
             stop = min(start + size, count)
