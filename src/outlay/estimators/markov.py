@@ -11,8 +11,9 @@ mean over all of them, of the action, whether an incentive was given, the reward
     ρ           Σ S_u / √(Σ r_y² Σ r_v²)               how much: a partial correlation
 
 The next state enters by the outcomes of the next row. Where states are counted, g is a cell for each state and
-action; otherwise columns of the state, bent, multiplied by one another and by the amount. What g misses can look like
-memory, so dependence counts only if it is beyond chance *and* not negligible.
+action; otherwise columns of the state, bent, multiplied by one another and by the amount, and for y also a curve in
+what they say. What g misses can look like memory, so dependence counts only if it is beyond chance *and* not
+negligible.
 
 The calendar day is taken out because a shock that all users share is not memory.
 
@@ -39,7 +40,7 @@ from outlay.estimators.state_residuals import off_state_unseen
 from outlay.ops.intervals import BY_CHANCE
 
 Array = NDArray[np.float64]
-NEGLIGIBLE = 0.02  # partial correlation: what g misses of a state of 20 features can look like up to 0.017
+NEGLIGIBLE = 0.02  # partial correlation: what g misses of a state of 20 features can look like up to 0.018
 MOST_ROWS = 150_000  # tested: standard errors of ρ are then 0.003
 FEWEST_USERS = 100  # with a day before: below, errors by user are not to be trusted
 ADD_HISTORY = (

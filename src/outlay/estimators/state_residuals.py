@@ -7,7 +7,12 @@ looks like a dependence in small logs of many features. `off_state_unseen` there
 what other users say, and those of each group of values off what *other* others say: the errors of two fits on the same
 rows are related as well.
 
-Source: Chernozhukov et al. (2018) for cross-fitting; Newey and Robins (2018) for separate samples of the two fits.
+Columns that are linear in what follows miss some of it: chances bend, and traits matter only together. What they miss
+of a user's activity, the user's earlier activity tells, as if the state were not enough. Where the action is taken out,
+a second fit therefore takes out a curve in what the first one said, and that curve times the amount.
+
+Source: Chernozhukov et al. (2018) for cross-fitting; Newey and Robins (2018) for separate samples of the two fits;
+Ramsey (1969) for curves in fitted values.
 """
 
 from __future__ import annotations
@@ -22,7 +27,7 @@ from scipy.linalg import solve
 from outlay.core.machine import processors
 from outlay.core.parallel import in_threads
 from outlay.estimators.panel import Index, Panel
-from outlay.estimators.row_features import Block
+from outlay.estimators.row_features import KNOTS, Block
 
 Array = NDArray[np.float64]
 CHUNK_ROWS = 16_384  # made to double precision at a time
@@ -70,7 +75,7 @@ def off_state_unseen(
         columns: as for `off_state`.
         groups: of values, `[r, q]` each.
         time: `[r]` calendar days.
-        acted: whether the action is taken out too.
+        acted: whether the action is taken out too; then also a curve in what is said of the first group.
     """
     _, day = np.unique(time, return_inverse=True)
     days = np.eye(day.max(initial=0) + 1, dtype=np.float32)[:, 1:][day]
@@ -96,7 +101,27 @@ def off_state_unseen(
             coefficients.append(_solved(gram[others].sum(axis=0), moments[others].sum(axis=0)[:, own]))
         seen = np.flatnonzero(fold == k)
         left[seen] = _less(design, seen, left[seen], np.hstack(coefficients))
+    if design.action is not None:
+        left[:, : ends[0]] = _off_curve(groups[0], left[:, : ends[0]], design.scaled[design.action], fold, shares[0])
     return np.split(_untold(left, np.hstack(groups)), ends[:-1], axis=1)
+
+
+def _off_curve(values: Array, left: Array, amount: NDArray[np.float32], fold: Index, share: NDArray[np.intp]) -> Array:
+    """Residuals `[r, q]` of values, less what a curve in what was said of them explains; by folds, as before."""
+    said = values - left
+    said = (said - said.mean(axis=0)) / np.maximum(said.std(axis=0), 1e-300)
+    bent = [np.maximum(said - knot, 0) for knot in np.quantile(said, KNOTS, axis=0)]
+    both = [said[:, [j]] * said[:, j + 1 :] for j in range(said.shape[1] - 1)]
+    curve = np.hstack([np.ones((len(said), 1)), said, *bent, *both])
+    curve = np.hstack([curve, curve * amount[:, None]])
+    of = [np.flatnonzero(fold == k) for k in range(FOLDS)]
+    gram, moments = (np.stack([curve[seen].T @ by[seen] for seen in of]) for by in (curve, left))
+    off = np.empty(left.shape)
+    for k, seen in enumerate(of):
+        others = (k + share) % FOLDS
+        found = _solved(gram[others].sum(axis=0), moments[others].sum(axis=0))
+        off[seen] = left[seen] - curve[seen] @ found
+    return off
 
 
 def _untold(left: Array, values: Array) -> Array:
