@@ -1,17 +1,22 @@
 """Whether the next log is as exact as plan-log says, and costs what it says.
 
     python benchmarks/log_size.py --seeds 3
+    python benchmarks/log_size.py --rich mild shop --users 20000 --seeds 3
 
 The ground: the habit world, whose old policy gives 2 yuan to the less active and 1.5 to the others, but for a share
 that is drawn evenly. `plan_log` reads a past log with 5% drawn. Then logs of other shares and sizes are drawn, learned
 from and evaluated, and what the evaluation says of its own error is compared with the plan; what drawing costs is
 compared with the exact values of both policies.
+
+`--rich`: worlds of `known_worlds.py`, whose states are too many to count and whose logs are drawn evenly; the past log
+has 20,000 users as well.
 """
 
 from __future__ import annotations
 
 import argparse
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +26,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 import outlay
+from known_worlds import WORLDS
 from outlay.ops.intervals import quantile
 from outlay.ops.tabular import measure
 from outlay.simulators.habit import COUPONS, DISCOUNT, INACTIVE_UP_TO, model, states
@@ -97,39 +103,57 @@ def write(folder: Path, log: dict[str, NDArray[Any]]) -> Path:
     return path
 
 
+def half_width(log: Path, seed: int) -> float | None:
+    """Half of the 95% interval of the gain that is found with a log, relative to its reward."""
+    result = outlay.evaluate(outlay.train(log, log.parent / "run", seed=seed))
+    [gain] = [
+        d
+        for d in result.differences
+        if (d.estimator, d.target, d.against) == ("fqe", "reward", "old") and d.policy == result.subject
+    ]
+    [own] = [e for e in result.estimates if (e.policy, e.estimator, e.target) == (result.subject, "fqe", "reward")]
+    old = (own.value or 0.0) - (gain.value or 0.0)
+    return quantile(0.975) * gain.std_error / old if gain.std_error else None
+
+
+def of_rich(names: Sequence[str], users: int, seeds: int, folder: Path) -> None:
+    """Print what is planned and found on worlds of many states."""
+    print(head("world", "users", "half-width planned", "found"))
+    for name in names:
+        for seed in range(1, seeds + 1):
+            past = WORLDS[name].write(folder / f"{name}-{seed}", users=PAST_USERS, seed=seed)
+            planned = outlay.plan_log(past, users=users, shares=[1.0]).sizes[0].half_width
+            found = half_width(WORLDS[name].write(folder / f"{name}-next-{seed}", users=users, seed=100 + seed), seed)
+            told = "withheld" if found is None else f"{found:.1%}"
+            print(f"| {name} {seed} | {users:,} | {planned:.1%} | {told} |", flush=True)
+
+
 def main() -> None:
     """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--rich", nargs="+", default=[], choices=sorted(WORLDS))
+    parser.add_argument("--users", type=int, default=20_000, help="of the next log of a rich world")
     options = parser.parse_args()
     cmdp, rows = model().cmdp(), list[dict[str, Any]]()
     before = float(measure(cmdp, drawn(PAST))[0])
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         count_looks_in(folder)
+        if options.rich:
+            of_rich(options.rich, options.users, options.seeds, folder)
+            return
         for seed in range(1, options.seeds + 1):
             past = write(folder / f"past-{seed}", played(drawn(PAST), PAST_USERS, DAYS, seed))
             for share, users, days in NEXT:
                 plan = outlay.plan_log(past, users=users, days=days, shares=[share])
                 log = played(drawn(share), users, days, 100 + seed)
                 path = write(folder / f"next-{seed}-{share}-{users}-{days}", log)
-                result = outlay.evaluate(outlay.train(path, path.parent / "run", seed=seed))
-                [gain] = [
-                    d
-                    for d in result.differences
-                    if (d.estimator, d.target, d.against) == ("fqe", "reward", "old") and d.policy == result.subject
-                ]
-                own = next(
-                    e
-                    for e in result.estimates
-                    if (e.policy, e.estimator, e.target) == (result.subject, "fqe", "reward")
-                )
-                old = (own.value or 0.0) - (gain.value or 0.0)
+                found = half_width(path, seed)
                 size, exact = (
                     plan.sizes[0],
                     1 - float(measure(cmdp, (1 - share) * drawn(PAST) + share * drawn(1.0))[0]) / before,
                 )
-                found = quantile(0.975) * gain.std_error / old if gain.std_error else None
                 rows.append(
                     {
                         "seed": seed,

@@ -435,6 +435,21 @@ def test_a_few_texts_among_numbers_count_as_missing_and_the_draft_says_so(tmp_pa
     assert "balance as" not in init(write(tmp_path, columns), tmp_path / "other.toml")
 
 
+@pytest.mark.parametrize("every", [200, 40, 12])
+def test_a_reward_with_texts_among_its_numbers_stays_the_reward_and_those_rows_are_left_out(
+    tmp_path: Path, every: int
+) -> None:
+    """It was refused, or below 99% of numbers another column was taken."""
+    columns = panel(users=500)
+    del columns["active"]
+    columns["revenue"] = ["refund" if i % every == 7 else f"{i % 71}.5" for i in range(len(columns["day"]))]
+    text = init(write(tmp_path, columns), tmp_path / "campaign.toml")
+    assert not missing(
+        text, 'reward = "try_cast(revenue as double)"', 'where = "try_cast(revenue as double) is not null"', "'refund'"
+    )
+    assert not check(tmp_path / "campaign.toml").blocks
+
+
 def test_a_log_that_no_draft_fits_is_refused_with_what_check_says(tmp_path: Path) -> None:
     columns = panel(users=100)
     columns["active"] = [math.inf, *columns["active"][1:]]

@@ -9,11 +9,15 @@ import pytest
 from numpy.typing import NDArray
 from typer.testing import CliRunner
 
+import outlay
 from campaign_files import campaign_file, panel
+from known_worlds import WORLDS
 from log_size import played, write
 from outlay import plan_log
+from outlay.choosing.measure import Measure
 from outlay.cli.main import app
 from outlay.core.errors import OutlayError
+from outlay.core.transitions import EVERYONE
 from outlay.ops.intervals import quantile
 from outlay.ops.tabular import measure
 from outlay.simulators.habit import COUPONS, DISCOUNT, model
@@ -124,3 +128,33 @@ def test_the_command_prints_a_row_per_share(past: Path) -> None:
     assert answer.exit_code == 0, answer.output
     assert "users for 2%" in answer.output
     assert answer.output.count("%  ") >= 7
+
+
+@pytest.fixture(scope="module")
+def rich(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return WORLDS["mild"].write(tmp_path_factory.mktemp("rich"), users=3_000, seed=1)
+
+
+def test_where_states_are_many_errors_are_those_that_another_log_has(rich: Path, tmp_path: Path) -> None:
+    """Of actions given always, in another log of the world; the formula alone is less than half of it."""
+    data = outlay.prepare(WORLDS["mild"].write(tmp_path, users=6_000, seed=2), tmp_path / "data")
+    at = Measure(data, EVERYONE, None)
+    old, target = at.old(), f"reward@{at.window}"
+    errors = [
+        (of.influence[:, of.column(target)] - old.influence[:, old.column(target)]).std() / np.sqrt(6_000)
+        for of in at.constants(range(data.num_actions), at.days)
+    ]
+    plan = plan_log(rich, users=6_000, shares=[1.0])
+    told = plan.sizes[0].half_width / quantile(0.975)
+    assert told * old.value[old.column(target)] == pytest.approx(np.mean(errors), rel=0.2)
+    assert plan.past.wider is not None
+    assert plan.past.wider > 2
+
+
+def test_where_states_are_many_and_nothing_was_drawn_sizes_are_the_least(rich: Path, tmp_path: Path) -> None:
+    unknown = tmp_path / "campaign.toml"
+    text = rich.read_text().replace('propensity = "p"\n', "").replace('"log.parquet"', f'"{rich.parent}/log.parquet"')
+    unknown.write_text(text)
+    assert plan_log(unknown).past.wider is None
+    shown = CliRunner().invoke(app, ["plan-log", str(unknown)])
+    assert "at least so wide" in shown.output

@@ -340,6 +340,11 @@ def _show_log_plan(found: LogPlan) -> None:
         "Intervals are of 95%; a gain of the size in the column 'gain found' is found 4 times out of 5. Too few: some "
         "action would hardly ever be given in some state, so nothing could be measured."
     )
+    if found.past.wider is None:
+        say(
+            "Intervals are at least so wide, and take at least so many users: states are too many to count, and a log "
+            "whose actions were drawn at random, all of them, would tell how much more."
+        )
     if found.past.even is None:
         say("What drawing costs is not known, since the file does not say that anything was drawn in this log.")
 

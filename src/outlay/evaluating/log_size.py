@@ -10,9 +10,11 @@ Of the next log a share ε of the decisions is to be drawn evenly among K action
 
 V is that of the log's own policy, so any log of the customers gives τ, also one in which nothing was random. a* is
 taken as every action alike, since nobody knows yet what will be learned. The formula is the efficient standard error of
-a policy's value, with states visited as in the log: a log that has to follow a policy over many days by its paths is
-less exact, and one in which neighbouring amounts speak for each other is more so. The policy has to be learned from the
-log as well, which takes users too: these are sizes to prove a gain with, and half of a gain is rarely found with less.
+a policy's value, with states visited as in the log. Where states are too many to count, policies are followed day by
+day, which is less exact: SE is then multiplied by how much wider than this formula the past log's own intervals are, of
+each of its actions alone. Where neighbouring amounts speak for each other, a log is more exact. The policy has to be
+learned from the log as well, which takes users too: these are sizes to prove a gain with, and half of a gain is rarely
+found with less.
 
 Where states are counted, a policy is measured only if the log did in (nearly) each state what it does: in each fold of
 the users, for all but SUPPORT of its paths. It takes 2 rows to measure with; what is learned leans to actions that few
@@ -58,6 +60,8 @@ class PastActivity:
         days: of it.
         states: `[S]` share of each state in its rows; None where states are too many to count.
         discount: γ.
+        wider: how many times as large as the formula says errors are in the past log; None where they are likely larger
+            and it cannot be said how much.
     """
 
     mean: float
@@ -69,6 +73,7 @@ class PastActivity:
     days: int
     states: NDArray[np.float64] | None
     discount: float
+    wider: float | None = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -155,7 +160,7 @@ def log_size(past: PastActivity, share: float, *, users: int, days: int, gain: f
     """
     drawn = (1 - share) * past.given + share / past.given.shape[1]
     inverse = float(np.average((1 / drawn).mean(axis=1), weights=past.states)) - 1
-    relative = past.spread / abs(past.mean)
+    relative = past.spread / abs(past.mean) * (past.wider or 1.0)
     two_sided = quantile(1 - (1 - CONFIDENCE) / 2)
     reach = two_sided + quantile(POWER)
     error = relative * np.sqrt(inverse / (users * days))
@@ -174,6 +179,19 @@ def log_size(past: PastActivity, share: float, *, users: int, days: int, gain: f
         cost=None if past.even is None else -share * past.even,
         cost_error=None if past.even_error is None else share * past.even_error,
     )
+
+
+def wider(past: PastActivity, errors: Sequence[float]) -> float | None:
+    """How many times as large as the formula says the errors of the past log are; None where it has none.
+
+    Args:
+        past: of that log.
+        errors: standard errors of the gains of its actions, each alone, relative to the reward.
+    """
+    if len(errors) == 0 or not past.given.all():
+        return None
+    inverse = float(np.average((1 / past.given).mean(axis=1), weights=past.states)) - 1
+    return float(np.mean(errors) / (past.spread / abs(past.mean) * np.sqrt(inverse / (past.users * past.days))))
 
 
 def _unsupported(past: PastActivity, drawn: NDArray[np.float64], rows: int) -> float:

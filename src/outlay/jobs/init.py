@@ -520,7 +520,8 @@ class Draft:
             elif each.role == "action" and not self.roles["action"].sure and each.sure:
                 found.append(replace(each, why=self.roles["action"].why.replace("CHECK: ", ""), sure=False))
             elif each.column in self.kept:
-                found.append(replace(each, why=f"rows without a value are left out; {each.why}", sure=False))
+                stray = f"{self.stray[each.column]}; " if each.column in self.stray else ""
+                found.append(replace(each, why=f"{stray}rows without a value are left out; {each.why}", sure=False))
             elif each.role in self.dropped and each.role not in self.roles:
                 found.append(replace(each, role="left out", why=self.dropped[each.role]))
             else:
@@ -549,7 +550,8 @@ class Draft:
             setting("source", self.source) if isinstance(self.source, str) else f"source = {_toml_list(self.source)}",
             *([] if self.query is None else [setting("query", self.query)]),
         ]
-        conditions = [f"{plain(column)} is not null" for column in self.kept]
+        of = {guess.column: guess.text for guess in self.roles.values()}
+        conditions = [f"{of[column] if column in self.stray else plain(column)} is not null" for column in self.kept]
         if self.kept:
             lines.append("# Rows without a value are left out. CHECK: why have they none?")
         if self.totals is not None:

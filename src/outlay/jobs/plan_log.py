@@ -16,14 +16,17 @@ import numpy as np
 from outlay.choosing.measure import Measure
 from outlay.core.campaign import Campaign
 from outlay.core.errors import OutlayError
+from outlay.core.estimate import Target
 from outlay.core.shown import Shown
 from outlay.core.transitions import EVERYONE
 from outlay.core.wording import days as days_in_words
 from outlay.core.wording import in_units, number
+from outlay.estimators.clusters import by_cluster
 from outlay.estimators.long_run import advantages, is_told
-from outlay.evaluating.log_size import SHARES, LogSize, PastActivity, log_sizes, past_activity
+from outlay.evaluating.log_size import SHARES, LogSize, PastActivity, log_sizes, past_activity, wider
 from outlay.jobs.memory import campaign_of
 from outlay.jobs.prepare import prepare
+from outlay.ops.intervals import std_error
 
 MOST_USERS = 40_000  # of the past log, from whom the spread is estimated
 
@@ -148,4 +151,19 @@ def _past(campaign: Campaign, folder: Path, threads: int | None) -> tuple[PastAc
         actions=data.num_actions,
         discount=panel.discount,
     )
+    if measure.sequential:
+        errors = _errors(measure) if campaign.log.known_assignment else []
+        found = replace(found, wider=wider(found, errors))
     return replace(found, users=len(data.users)), data.campaign
+
+
+def _errors(measure: Measure) -> list[float]:
+    """Standard errors of what each action, given always, brings more than the log's policy, relative to that."""
+    assert measure.window is not None
+    actions, days = np.flatnonzero(measure.data.allowed_everywhere).tolist(), (measure.window,)
+    old, target = measure.fit(None, days=days), str(Target("reward", measure.window))
+    of_old, errors = old.column(target), list[float]()
+    for fitted in measure.constants(actions, days):
+        more = fitted.influence[:, fitted.column(target)] - old.influence[:, of_old]
+        errors.append(float(std_error(by_cluster(more, old.clusters))) / abs(float(old.value[of_old])))
+    return [error for error in errors if np.isfinite(error)]

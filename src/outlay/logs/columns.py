@@ -17,6 +17,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from outlay.logs.formats import MOSTLY
 from outlay.logs.reading import plain, quoted, without_commas
 from outlay.logs.source import NUMBERS, WHOLE, Source
 
@@ -178,16 +179,24 @@ def _counted(source: Source, column: ScannedColumn, rows: int) -> ScannedColumn:
 
 
 def _of_text(source: Source, column: ScannedColumn, *, commas: bool) -> ScannedColumn:
-    """A column of text: its numbers if it has decimal commas, its values if it has few."""
+    """A column of text: its numbers if it has decimal commas or (nearly) all are, its values if it has few."""
     name = quoted(column.name)
     if commas and (sql := without_commas(source.run, "log", name, plain(column.name))):
         [(low, high)] = source.run(f"SELECT min({sql}), max({sql}) FROM log")
         return replace(column, type="DOUBLE", low=low, high=high, written=sql)
-    if column.distinct > 2 * FEW:
-        return _nearly_numbers(source, column)
+    if column.distinct > FEW or _an_outcome(column):
+        numbers = _nearly_numbers(source, column)
+        if numbers.is_number or column.distinct > 2 * FEW:
+            return numbers
     rows = source.run(f"SELECT DISTINCT {name} FROM log WHERE {name} IS NOT NULL ORDER BY 1 LIMIT {FEW + 1}")
     texts = tuple(str(text) for (text,) in rows)
     return replace(column, distinct=len(texts), texts=texts) if len(texts) <= FEW else column
+
+
+def _an_outcome(column: ScannedColumn) -> bool:
+    """Whether its name is that of a reward, of money or of a cost, and of nothing that was given."""
+    given = any(named(column, NAMES[kind]) for kind in ("treated", "offered", "arm"))
+    return not given and any(named(column, NAMES[kind]) for kind in ("reward", "after", "money", "cost"))
 
 
 def _nearly_numbers(source: Source, column: ScannedColumn) -> ScannedColumn:
@@ -199,7 +208,7 @@ def _nearly_numbers(source: Source, column: ScannedColumn) -> ScannedColumn:
         f"FILTER ({stray}), min({sql}), max({sql}) FROM log"
     )
     names = any(named(column, pattern) for pattern in (NAMES["user"], NAMES["time"], IDENTIFIER))
-    if not count or present - count < PARSED * present or names:
+    if not count or present - count < (MOSTLY if _an_outcome(column) else PARSED) * present or names:
         return column
     said = f"{count:,} of {present:,} texts are no numbers, {first!r} for one, and count as missing"
     missing = column.missing + int(count)

@@ -42,7 +42,7 @@ DELIMITERS = ";\t|,"
 SIGNS = "[€$£¥₹₽%]|EUR|USD|GBP|CHF"
 
 DAY_FIRST, YEAR_FIRST = r"\d{1,2}[./-]\d{1,2}[./-]\d{2,4}([ T].*)?", r"\d{4}[./-]\d{1,2}[./-]\d{1,2}([ T].*)?"
-MOSTLY = 0.5  # of a column's texts, from which on it is one of dates with something else among them
+MOSTLY = 0.5  # of a column's texts, from which on it is one of dates, or by its name of amounts, with some else
 
 TRUTH = (("no", "yes"), ("n", "y"), ("false", "true"), ("f", "t"))  # words that a reader of CSV makes truth values of
 Run = Callable[[str], list[tuple[Any, ...]]]
