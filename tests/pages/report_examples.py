@@ -252,14 +252,12 @@ def totals(limits: int = 1, **changes: Any) -> DecisionTotals:
 
 FIRST_DAYS = FirstDays(
     money="coupon_cost",
-    reward="active",
+    days=7,
     spend=3.17,
     above_old=0.418,
     above_average=0.44,
     dearer=2,
     beyond_average=3,
-    gains=(0.09, 0.05, 0.03, 0.02, 0.01, -0.005, -0.012),
-    ends=6,
 )
 
 

@@ -155,7 +155,7 @@ class PageOne:
 
     @property
     def risk(self) -> str:
-        """What totals do not tell: a peak on day one, and a gain that ends; empty where there is none."""
+        """What totals do not tell: a peak on day one; empty where there is none."""
         first, found = self.evaluation.first_days, self.totals
         if first is None or found is None or found.first_day is None or self.evaluation.certificate.withheld:
             return ""
@@ -168,10 +168,8 @@ class PageOne:
             advised = self.kind in GAIN and not (self.kind is VerdictKind.OLD_RULED_OUT and self._same)
             peak = "Approve a peak first: day one costs" if advised else "Day one would cost"
             told.append(f"{peak} {self._money(found.first_day, found.first_day.new.value)}, {' and '.join(beyond)}.")
-        if first.beyond_average > 1 and first.beyond_average < len(first.gains):
+        if first.beyond_average > 1 and first.beyond_average < first.days:
             told.append(f"From day {first.beyond_average + 1} on, a day costs less than that average.")
-        if first.ends is not None:
-            told.append(f"From day {first.ends} on, no day brings more than today's.")
         return " ".join(told)
 
     # The figures.
