@@ -23,7 +23,7 @@ from results import head
 
 
 def main() -> None:
-    """Test the logs that were asked for, a line each."""
+    """Run the test on each log and print one row for each."""
     worlds: dict[str, hidden_worlds.World | known_worlds.World] = {**hidden_worlds.WORLDS, **known_worlds.WORLDS}
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--worlds", nargs="+", default=["shop", "mild", "slow"], choices=sorted(worlds))

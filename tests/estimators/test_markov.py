@@ -20,13 +20,9 @@ def checked(data: Transitions, columns: list[NDArray[np.float64]] | None = None)
     return markov_check(panel, panel.day, columns)
 
 
-def of_types(seed: int, kinds: int, *, users: int = 2000, days: int = 7, shocks: float = 0.0) -> Transitions:
-    """Users whose chance to act depends on a type that no state says; with one kind all are alike."""
-    rng = np.random.default_rng(seed)
-    chance = np.linspace(0.35, 0.65, kinds)[rng.integers(kinds, size=users)][:, None] if kinds > 1 else 0.5
-    action = rng.integers(3, size=(users, days))
-    today = shocks * rng.choice([-1, 1], size=days)
-    reward = rng.random((users, days)) < chance + 0.05 * action + today
+def without_state(action: NDArray[np.int64], reward: NDArray[np.bool_]) -> Transitions:
+    """A log of actions and rewards `[users, days]`, drawn evenly, in which the state says nothing."""
+    users, days = action.shape
     return transitions(
         user=np.repeat(np.arange(users), days),
         day=np.tile(np.arange(days), users),
@@ -37,6 +33,16 @@ def of_types(seed: int, kinds: int, *, users: int = 2000, days: int = 7, shocks:
         num_actions=3,
         propensity=np.full(users * days, 1 / 3),
     )
+
+
+def of_types(seed: int, kinds: int, *, users: int = 2000, days: int = 7, shocks: float = 0.0) -> Transitions:
+    """Users whose chance to act depends on a type that no state says; with one kind all are alike."""
+    rng = np.random.default_rng(seed)
+    chance = np.linspace(0.35, 0.65, kinds)[rng.integers(kinds, size=users)][:, None] if kinds > 1 else 0.5
+    action = rng.integers(3, size=(users, days))
+    today = shocks * rng.choice([-1, 1], size=days)
+    reward = rng.random((users, days)) < chance + 0.05 * action + today
+    return without_state(action, reward)
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -101,16 +107,7 @@ def of_traits(seed: int, told: int, *, users: int = 4000, days: int = 7) -> Mark
     traits, action = rng.normal(size=(users, 3)), rng.integers(3, size=(users, days))
     chance = 1 / (1 + np.exp(1.5 - traits.sum(axis=1)[:, None] - 0.4 * action * np.exp(traits[:, :1])))
     reward = rng.random((users, days)) < chance
-    data = transitions(
-        user=np.repeat(np.arange(users), days),
-        day=np.tile(np.arange(days), users),
-        state=np.zeros(users * days),
-        action=action.ravel(),
-        outcome=np.column_stack([reward.ravel(), (reward * action).ravel()]),
-        num_states=1,
-        num_actions=3,
-    )
-    return checked(data, [np.repeat(traits[:, :told], days, axis=0)])
+    return checked(without_state(action, reward), [np.repeat(traits[:, :told], days, axis=0)])
 
 
 @pytest.mark.parametrize("seed", [0, 2, 3])  # of 24 seeds, the second is the one that is refused, by chance

@@ -136,7 +136,7 @@ def rich(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_where_states_are_many_errors_are_those_that_another_log_has(rich: Path, tmp_path: Path) -> None:
-    """Of actions given always, in another log of the world; the formula alone is less than half of it."""
+    """The plan gives the mean error of constant actions in another log; the formula alone gives less than half."""
     data = outlay.prepare(WORLDS["mild"].write(tmp_path, users=6_000, seed=2), tmp_path / "data")
     at = Measure(data, EVERYONE, None)
     old, target = at.old(), f"reward@{at.window}"
@@ -149,6 +149,14 @@ def test_where_states_are_many_errors_are_those_that_another_log_has(rich: Path,
     assert told * old.value[old.column(target)] == pytest.approx(np.mean(errors), rel=0.2)
     assert plan.past.wider is not None
     assert plan.past.wider > 2
+
+
+def test_where_states_are_many_users_may_come_in_clusters(rich: Path, tmp_path: Path) -> None:
+    """Of users who have nothing in common, so that errors are the same."""
+    clustered = tmp_path / "campaign.toml"
+    text = rich.read_text().replace('user = "user"', 'user = "user"\ncluster = "user // 3"')
+    clustered.write_text(text.replace('"log.parquet"', f'"{rich.parent}/log.parquet"'))
+    assert plan_log(clustered).past.wider == pytest.approx(plan_log(rich).past.wider, rel=0.1)
 
 
 def test_where_states_are_many_and_nothing_was_drawn_sizes_are_the_least(rich: Path, tmp_path: Path) -> None:

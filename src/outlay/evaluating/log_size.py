@@ -190,8 +190,8 @@ def wider(past: PastActivity, errors: Sequence[float]) -> float | None:
     """
     if len(errors) == 0 or not past.given.all():
         return None
-    inverse = float(np.average((1 / past.given).mean(axis=1), weights=past.states)) - 1
-    return float(np.mean(errors) / (past.spread / abs(past.mean) * np.sqrt(inverse / (past.users * past.days))))
+    by_formula = log_size(past, 0.0, users=past.users, days=past.days, gain=None).half_width
+    return float(quantile(1 - (1 - CONFIDENCE) / 2) * np.mean(errors) / by_formula)
 
 
 def _unsupported(past: PastActivity, drawn: NDArray[np.float64], rows: int) -> float:

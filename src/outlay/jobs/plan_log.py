@@ -21,12 +21,10 @@ from outlay.core.shown import Shown
 from outlay.core.transitions import EVERYONE
 from outlay.core.wording import days as days_in_words
 from outlay.core.wording import in_units, number
-from outlay.estimators.clusters import by_cluster
 from outlay.estimators.long_run import advantages, is_told
 from outlay.evaluating.log_size import SHARES, LogSize, PastActivity, log_sizes, past_activity, wider
 from outlay.jobs.memory import campaign_of
 from outlay.jobs.prepare import prepare
-from outlay.ops.intervals import std_error
 
 MOST_USERS = 40_000  # of the past log, from whom the spread is estimated
 
@@ -162,8 +160,7 @@ def _errors(measure: Measure) -> list[float]:
     assert measure.window is not None
     actions, days = np.flatnonzero(measure.data.allowed_everywhere).tolist(), (measure.window,)
     old, target = measure.fit(None, days=days), str(Target("reward", measure.window))
-    of_old, errors = old.column(target), list[float]()
-    for fitted in measure.constants(actions, days):
-        more = fitted.influence[:, fitted.column(target)] - old.influence[:, of_old]
-        errors.append(float(std_error(by_cluster(more, old.clusters))) / abs(float(old.value[of_old])))
-    return [error for error in errors if np.isfinite(error)]
+    gains = [fitted.minus(old) for fitted in measure.constants(actions, days)]
+    errors = np.array([gain.std_error[gain.column(target)] for gain in gains]) / abs(old.value[old.column(target)])
+    found: list[float] = errors[np.isfinite(errors)].tolist()
+    return found
