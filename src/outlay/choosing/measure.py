@@ -366,7 +366,11 @@ class Measure:
     @cached_property
     def behaviour(self) -> Behaviour:
         """The model of the old policy, where propensities are not logged."""
-        return Behaviour.fit(self.data)
+        kept = vars(self.data)  # as of a cached property: many measure the same DATA, or the same fold of it
+        if "behaviour" not in kept:
+            kept["behaviour"] = Behaviour.fit(self.data)
+        found: Behaviour = kept["behaviour"]
+        return found
 
     @cached_property
     def _row_actions(self) -> NDArray[Any]:

@@ -30,7 +30,7 @@ from outlay.logs.looked import Guess
 from outlay.logs.quality import inspect
 from outlay.logs.reading import literal, plain, quoted, setting, toml_value
 from outlay.logs.roles import link, open_log
-from outlay.logs.source import Copying, Source, open_recognised
+from outlay.logs.source import Copying, RememberedSource, Source, open_recognised
 from outlay.logs.values import means_nothing
 from outlay.logs.what import COUNTED, NoActionError
 from outlay.logs.who import SumsError
@@ -239,10 +239,11 @@ def _draft(
         )
     columns = [replace(column, percent=column.name in read.percents) for column in columns]
     fixed: dict[str, str] = {}
+    remembered = RememberedSource(**vars(source))  # every answer of the person makes us ask the log again
     while True:
         names = tuple(column.name for column in columns)
         try:
-            roles = guess_roles(source, rows, columns, fixed)
+            roles = guess_roles(remembered, rows, columns, fixed)
         except LookupError as error:
             if ask is None or not isinstance(error, NoActionError) or "action" in fixed or not error.near:
                 raise _refused(source, error) from None

@@ -96,15 +96,20 @@ class Figure:
     @property
     def svg(self) -> Markup:
         """The chart as it is without scripts; ids in it are its own, and its place says in words what it shows."""
-        drawn = _drawn(json.dumps(self.spec, allow_nan=False))
+        drawn = re.sub(r' (?:aria-[a-z]+|role)="[^"]*"', "", _drawn({"config": CONFIG, **self.spec, "width": STATIC}))
         own = re.sub(r'(\bid="|url\(#|href="#)', rf"\g<1>{self.name}-", drawn)
         return Markup(own)  # of our own dependency, which escapes what comes from files
 
 
+def _drawn(spec: Spec) -> str:
+    """A chart as SVG; the same one is drawn once."""
+    return _drawn_once(json.dumps(spec, allow_nan=False))
+
+
 @lru_cache(maxsize=64)
-def _drawn(spec: str) -> str:
-    svg: str = vl_convert.vegalite_to_svg({**json.loads(spec), "width": STATIC}, config=CONFIG)
-    return re.sub(r' (?:aria-[a-z]+|role)="[^"]*"', "", svg)
+def _drawn_once(spec: str) -> str:
+    svg: str = vl_convert.vegalite_to_svg(json.loads(spec))
+    return svg
 
 
 @cache
@@ -164,7 +169,7 @@ def in_colours(spec: Spec) -> Markup:
         "titleAnchor": "end",
     }
     legend = {**CONFIG["legend"], "labelColor": "var(--ink)", "titleColor": "var(--quiet)"}
-    svg: str = vl_convert.vegalite_to_svg({**spec, "config": {**CONFIG, "axis": axis, "legend": legend}})
+    svg = _drawn({**spec, "config": {**CONFIG, "axis": axis, "legend": legend}})
     svg = re.sub(r' (xmlns(:xlink)?|version|aria-\w+|role|pointer-events)="[^"]*"', "", svg)
     svg = re.sub(r' (d|transform)="[^"]*"', lambda places: re.sub(r"(\.\d)\d+", r"\1", places[0]), svg)
     return Markup(re.sub(r' width="\d+" height="\d+"', ' aria-hidden="true"', svg, count=1))  # Vega escapes texts
@@ -312,7 +317,8 @@ def value_tip(field: str, title: str) -> Any:
 
 def inline(rows: Sequence[Spec]) -> Spec:
     """Rows in the specification itself, to six digits; what is not finite becomes null, which no mark draws."""
-    return {"values": [{key: _drawable(value) for key, value in row.items()} for row in rows]}
+    # A tuple, since Altair copies a list with all that is in it, once for every layer that is put on another.
+    return {"values": tuple({key: _drawable(value) for key, value in row.items()} for row in rows)}
 
 
 def _drawable(value: Any) -> Any:
