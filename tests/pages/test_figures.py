@@ -28,4 +28,4 @@ def test_a_long_course_is_thinned_and_keeps_both_ends() -> None:
 
 
 def test_what_is_not_finite_becomes_null() -> None:
-    assert inline([{"a": math.nan, "b": 1 / 3, "c": "x"}]) == {"values": [{"a": None, "b": 0.333333, "c": "x"}]}
+    assert inline([{"a": math.nan, "b": 1 / 3, "c": "x"}]) == {"values": ({"a": None, "b": 0.333333, "c": "x"},)}
