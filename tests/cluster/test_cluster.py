@@ -144,13 +144,13 @@ def alone(city: Path) -> Callable[[str], list[float]]:
 
 
 @on_two_processors
-@pytest.mark.parametrize("learner", ["orthogonal", "bcq"])
 def test_two_workers_make_the_steps_of_one_process(
-    city: Path, alone: Callable[[str], list[float]], tmp_path: Path, learner: str
+    city: Path, alone: Callable[[str], list[float]], tmp_path: Path
 ) -> None:
-    together = spec_of(city, tmp_path / "together", learner)
+    """Of the orthogonal critic the test of a killed worker, below, says it too."""
+    together = spec_of(city, tmp_path / "together", "bcq")
     train_networks(together, together.open()[0], 2, resume=False, report=silent)
-    wanted, found = alone(learner), losses(together.folder, together)
+    wanted, found = alone("bcq"), losses(together.folder, together)
     assert len(found) == len(wanted) >= 3
     np.testing.assert_allclose(found[0], wanted[0], rtol=1e-5)
     np.testing.assert_allclose(found, wanted, rtol=1e-2)  # sums in another order turn some ties
