@@ -49,7 +49,6 @@ def test_nothing_is_said_of_days_that_are_alike() -> None:
     assert (even.words, even.dearer) == ("", 0)
 
 
-def test_without_days_or_a_reward_there_is_nothing_to_compare() -> None:
+def test_without_days_there_is_nothing_to_compare() -> None:
     assert FirstDays.of(days(FADING[:1]), "mixture", campaign(), steady=True) is None
-    assert FirstDays.of(days(FADING, ((0.0, 1.0),) * 7), "mixture", campaign(), steady=True) is None
     assert FirstDays.of([], "mixture", campaign(), steady=True) is None

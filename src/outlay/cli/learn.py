@@ -342,8 +342,8 @@ def _show_log_plan(found: LogPlan) -> None:
     )
     if found.past.wider is None:
         say(
-            "Intervals are at least so wide, and take at least so many users: states are too many to count, and a log "
-            "whose actions were drawn at random, all of them, would tell how much more."
+            "Expect wider intervals, and more users, than these: states are too many to count, and only a log whose "
+            "actions were all drawn at random would tell how much wider."
         )
     if found.past.even is None:
         say("What drawing costs is not known, since the file does not say that anything was drawn in this log.")

@@ -42,7 +42,7 @@ class FirstDays:
 
     @classmethod
     def of(cls, daily: Sequence[DayMeans], policy: str, campaign: Campaign, *, steady: bool) -> FirstDays | None:
-        """Compare the days of a policy with the old one's; None with fewer than two days, or without a reward.
+        """Compare the days of a policy with the old one's; None with fewer than two days.
 
         Args:
             daily: of both.
@@ -51,7 +51,7 @@ class FirstDays:
             steady: whether users decide every day, so that a limit per decision is one per day.
         """
         new, old = ([day for day in daily if day.policy == name] for name in (policy, "old"))
-        if min(len(new), len(old)) < 2 or any(day.reward <= 0 for day in old):
+        if min(len(new), len(old)) < 2:
             return None
         money = campaign.budgets[campaign.money]
         spends = [(mine.costs[campaign.money], its.costs[campaign.money]) for mine, its in zip(new, old, strict=False)]
