@@ -43,6 +43,11 @@ def test_the_table_has_the_curve_and_every_requested_budget(a_run: Path) -> None
     assert "spends less, as it must" in found.out
 
 
+def test_a_budget_may_be_a_change_of_the_campaigns(a_run: Path) -> None:
+    found = outlay("frontier", a_run, "--budget", "-50%", "--budget", "+4.5 %", "--json")
+    assert [point["budget"] for point in json.loads(found.out)["requested"]] == [1.1, 2.299]
+
+
 def test_json_is_one_document_and_quiet_says_nothing(a_run: Path) -> None:
     asked = json.loads(outlay("frontier", a_run, "--budget", 1.5, "--json").out)
     assert (asked["requested"][0]["budget"], asked["page"]) == (1.5, None)
@@ -132,8 +137,8 @@ def test_a_goal_is_answered_with_its_budget_and_leaves_the_page(a_run: Path) -> 
 
 
 def test_an_impossible_budget_is_refused(a_run: Path, tmp_path: Path) -> None:
-    for budget, words in (("-1", "at least 0"), ("nan", "finite number"), ("inf", "finite number")):
-        refused(tmp_path, f"--budget: is {budget};", words, command=("frontier", a_run, "--budget", budget))
+    for budget, words in (("-1", "at least 0"), ("nan", "at least 0"), ("inf", "at least 0"), ("'1,9'", "+20%")):
+        refused(tmp_path, f"--budget: is {budget};", words, command=("frontier", a_run, "--budget", budget.strip("'")))
     refused(
         tmp_path,
         "budget 0.01: lies below the curve",

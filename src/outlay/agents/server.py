@@ -134,13 +134,13 @@ async def evaluate(context: Context, run: str) -> Found:
     return told | {"estimates": [asdict(e) for e in rows][:MOST_ROWS]}
 
 
-async def frontier(context: Context, run: str, budgets: list[float] | None = None) -> Found:
+async def frontier(context: Context, run: str, budgets: list[float | str] | None = None) -> Found:
     """What every budget buys, from one training.
 
     Args:
         context: of the call.
         run: a RUN folder of the method `frontier`.
-        budgets: limits of the money budget to answer; default: those of the curve.
+        budgets: limits of the money budget to answer, or "+20%" of the campaign's; default: those of the curve.
     """
     from outlay.jobs.frontier import frontier as job
 

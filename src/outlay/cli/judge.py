@@ -224,8 +224,12 @@ def _certificate(result: Evaluation, campaign: Campaign, margins: Sequence[float
 def frontier(
     run: RunFolder,
     budget: Annotated[
-        list[float] | None,
-        typer.Option("--budget", metavar="NUMBER", help="A limit of the money budget; repeat the option for several."),
+        list[str] | None,
+        typer.Option(
+            "--budget",
+            metavar="NUMBER",
+            help="A limit of the money budget, or a change of the campaign's, as +20%; repeat the option for several.",
+        ),
     ] = None,
     out: Annotated[
         Path | None,
@@ -261,6 +265,8 @@ def frontier(
 
     Example: outlay frontier run --budget 1.5 --out bundles/1.5
 
+    Example: outlay frontier run --budget +20% --budget -20%
+
     Example: outlay frontier run --least-money --worth 2.5 --gain 0.03
     """
     use_threads(threads)
@@ -269,7 +275,9 @@ def frontier(
         from outlay.jobs.frontier import frontier as job
 
         goals: dict[str, Any] = {"least_money": least_money, "worth": worth, "gain": gain}
-        curve = job(run, budget or (), export=out, confidence=confidence, progress=report, **goals)
+        curve = job(
+            run, [_limit(each) for each in budget or ()], export=out, confidence=confidence, progress=report, **goals
+        )
         campaign = Run.open(run).labelled
     goals_asked = least_money or worth is not None or gain is not None
     asked = bool(out or budget or confidence or goals_asked)
@@ -286,6 +294,13 @@ def frontier(
             say(f"The page is left as it is: outlay frontier {run} writes {page}.")
             return
         say(f"{page} written: the curve with a slider; it works offline.")
+
+
+def _limit(text: str) -> float | str:
+    try:
+        return float(text)
+    except ValueError:
+        return text
 
 
 def _show_frontier(curve: BudgetCurve, campaign: Campaign, run: Path, *, asked: bool, verbose: bool) -> None:

@@ -1,7 +1,7 @@
 """`outlay frontier`: what every budget buys, from one training.
 
     curve = frontier("run")                              # the curve; its page is RUN/frontier.html
-    curve = frontier("run", budgets=[1.5, 2.0])          # and the mixtures for these; the page stays as it is
+    curve = frontier("run", budgets=[1.5, "+20%"])       # and the mixtures for these; the page stays as it is
     curve = frontier("run", budgets=[1.5], export="bundles/1.5")      # the bundle of one, certified
     curve = frontier("run", least_money=True)            # curve.goals[0].point: today's reward for the least money
 
@@ -12,6 +12,7 @@ looked at the *certify* users: that one look certifies every budget (`evaluating
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -45,10 +46,12 @@ from outlay.evaluating.verdict import verdict
 from outlay.jobs.evaluate import evaluate, with_confidence
 from outlay.pages.frontier import render
 
+CHANGE = re.compile(r"([+-]\d+(?:\.\d+)?)\s*%")
+
 
 def frontier(
     run: str | Path | Run,
-    budgets: Sequence[float] = (),
+    budgets: Sequence[float | str] = (),
     *,
     export: str | Path | None = None,
     confidence: float | None = None,
@@ -61,7 +64,7 @@ def frontier(
 
     Args:
         run: a RUN folder that `--method frontier` made.
-        budgets: limits of the money budget, in its unit; default: the campaign's.
+        budgets: limits of the money budget, in its unit, or "+20%" of the campaign's; default: the campaign's.
         export: a folder for the bundle of the one budget given, which is then certified. The first time, that is a
             look at the *certify* users.
         confidence: of intervals and certificate; default as in the campaign file.
@@ -79,12 +82,12 @@ def frontier(
     run = run if isinstance(run, Run) else Run.open(run)
     campaign = with_confidence(run.campaign, confidence)
     _check_ceiling(campaign)
-    budgets, questions = _numbers(budgets), asked(least_money=least_money, worth=worth, gain=gain)
+    own = campaign.budgets[campaign.money].limit
+    budgets, questions = _limits(budgets, own), asked(least_money=least_money, worth=worth, gain=gain)
     if export is not None:
         _check_export(Path(export), run, budgets)
     stored = StoredFrontier.read(run.folder / "frontier")
     mixtures = BudgetMixtures(stored, campaign, run.data())
-    own = campaign.budgets[campaign.money].limit
     if own != stored.own and export is None:  # the campaign of the run was changed by hand
         own = max(own, mixtures.least)
     wanted = list(budgets) or [own]
@@ -119,20 +122,32 @@ def _check_ceiling(campaign: Campaign) -> None:
         )
 
 
-def _numbers(budgets: Any) -> list[float]:
-    """Return the budgets as numbers of Python; raise OutlayError for anything that is not a number of at least 0."""
+def _limits(budgets: Any, own: float) -> list[float]:
+    """Return the budgets as numbers, those like "+20%" as changes of the campaign's own.
+
+    Raises:
+        OutlayError: for anything that is neither such a change nor a number of at least 0.
+    """
     if isinstance(budgets, str | bytes) or not isinstance(budgets, Iterable):
         raise OutlayError(
             f"is {budgets!r}; expected: a list of numbers.", where="budgets", way_out="Give limits such as [1.5, 2.0]."
         )
+    found = []
     for budget in budgets:
+        change = CHANGE.fullmatch(budget.strip()) if isinstance(budget, str) else None
         number = isinstance(budget, int | float | np.integer | np.floating) and not isinstance(budget, bool)
-        if not number or not 0 <= budget < np.inf:
-            given = f"{budget:g}" if number else repr(budget)
+        limit = float(budget) if number else np.nan
+        if change:
+            limit = float(f"{own * (1 + float(change[1]) / 100):.12g}")  # 2.64, not 2.6400000000000001
+        if not 0 <= limit < np.inf:
             raise OutlayError(
-                f"is {given}; expected: a number of at least 0.", where="budget", way_out="Give a limit such as 1.5."
+                f"is {f'{budget:g}' if number else repr(budget)}; expected: a number of at least 0, or a change such "
+                "as '+20%'.",
+                where="budget",
+                way_out=f"Give a limit such as 1.5, or +20% for {1.2 * own:g}.",
             )
-    return [float(budget) for budget in budgets]
+        found.append(limit)
+    return found
 
 
 def _check_export(folder: Path, run: Run, budgets: Sequence[float]) -> None:
