@@ -108,9 +108,9 @@ class CurveAnswers:
         why = Counter(str(p.certificate) for p in self.curve.curve if p.withheld)
         if not why:
             return ""
-        reason, example = why.most_common(1)[0][0], "" if len(why) == 1 else "for example "
+        reason, each = why.most_common(1)[0][0], "They are" if len(why) == 1 else "Many are"
         count = f"{sum(why.values())} of {len(self.curve.curve)} budgets"
-        return f"* not to rely on: this log cannot tell what {count} bring ({example}{reason})."
+        return f"* not to rely on: this log cannot tell what {count} bring. {each} {reason}."
 
     def _saves(self, point: CurvePoint) -> bool:
         now = self.now_money
