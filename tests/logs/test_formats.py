@@ -116,6 +116,12 @@ def test_csv_as_people_export_it(tmp_path: Path, name: str, text: str, encoding:
     assert len(said) == len(reading)
 
 
+def test_lines_that_end_twice_are_read(tmp_path: Path) -> None:
+    """As Python's `csv` writes them on Windows into a file that was opened without `newline=""`."""
+    (tmp_path / "log.csv").write_bytes(as_text(str, ",", "%Y-%m-%d").replace("\n", "\r\r\n").encode())
+    assert told(tmp_path / "log.csv", tmp_path)[1] == ()
+
+
 def table() -> Any:
     return pa.table({head: [row[i] for row in ROWS] for i, head in enumerate(HEADS)})
 

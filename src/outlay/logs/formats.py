@@ -191,19 +191,24 @@ def _copy_sqlite(name: str, copy: Path, query: str | None) -> None:
 
 
 def readable(files: list[str], folder: Path, encoding: str | None) -> list[str]:
-    """The files, or copies in UTF-8 where they are in another encoding.
+    """The files, or copies in UTF-8 where they are in another encoding, or where each end of a line stands doubled.
+
+    Programs that write CR LF to a file of texts leave CR CR LF on Windows.
 
     Raises:
         LogError: if bytes of a file are none of that encoding.
     """
-    if encoding in (None, "utf-8"):
-        return files
     copies = []
     for i, name in enumerate(files):
+        doubled = _doubled(name)
+        if encoding in (None, "utf-8") and not doubled:
+            copies.append(name)
+            continue
         copy = folder / f"recoded{i}.csv"
         try:
             with _bytes(name) as file, copy.open("wb") as out:
-                for text in codecs.iterdecode(_chunks(file), str(encoding)):
+                for text in codecs.iterdecode(_chunks(file), encoding or "utf-8"):
+                    text = text.replace("\r", "") if doubled else text
                     out.write(text.removeprefix("\ufeff").encode())
         except UnicodeError as error:
             raise LogError(
@@ -214,6 +219,11 @@ def readable(files: list[str], folder: Path, encoding: str | None) -> list[str]:
             ) from None
         copies.append(str(copy))
     return copies
+
+
+def _doubled(name: str) -> bool:
+    with _bytes(name) as file:
+        return b"\r\r\n" in file.read(1 << 16)
 
 
 @contextmanager
