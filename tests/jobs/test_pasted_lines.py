@@ -13,6 +13,7 @@ import pytest
 import outlay
 from campaign_files import campaign_file, panel
 from outlay.core.errors import OutlayError
+from outlay.logs.reading import quoted
 
 ODD = 'the "user" of\'s'
 
@@ -61,6 +62,23 @@ def test_a_moment_becomes_a_day_by_the_line_offered(tmp_path: Path, name: str) -
     with pytest.raises(OutlayError, match="timestamp") as error:
         outlay.prepare(path, tmp_path / "data")
     with_line(path, pasted(str(error.value), "time"))
+
+    assert len(outlay.prepare(path, tmp_path / "data").action) == 120
+
+
+@pytest.mark.parametrize("name", ["sent_at", ODD])
+def test_two_decisions_of_a_day_become_rows_by_the_line_offered(tmp_path: Path, name: str) -> None:
+    columns = panel()
+    start = datetime.datetime(2027, 3, 1, 9)
+    columns[name] = [start + datetime.timedelta(hours=6 * day) for day in columns.pop("day")]
+    path = campaign_file(tmp_path, columns)
+    path.write_text(path.read_text().replace('time = "day"', "time = " + toml(f"cast({quoted(name)} as date)")))
+
+    with pytest.raises(OutlayError, match="repeat a user and time") as error:
+        outlay.prepare(path, tmp_path / "data")
+    with_line(path, pasted(str(error.value), "time"))
+    assert 'unit = "decision" in [rows]' in str(error.value)
+    path.write_text(path.read_text() + '\n[rows]\nunit = "decision"\n')
 
     assert len(outlay.prepare(path, tmp_path / "data").action) == 120
 
