@@ -116,6 +116,15 @@ def test_csv_as_people_export_it(tmp_path: Path, name: str, text: str, encoding:
     assert len(said) == len(reading)
 
 
+@pytest.mark.parametrize("dates", ["%d-%b-%y", "%d %B %Y", "%b %d, %Y", "%a %b %d %Y"])
+def test_months_by_their_names_are_read(tmp_path: Path, dates: str) -> None:
+    (tmp_path / "log.csv").write_text(as_text(str, "|", dates))
+    campaign, _ = told(tmp_path / "log.csv", tmp_path)
+    assert campaign.log.reading is not None
+    assert campaign.log.reading.dates == dates
+    assert check(tmp_path / "campaign.toml").first == min(day for _, day, *_ in ROWS).isoformat()
+
+
 def test_lines_that_end_twice_are_read(tmp_path: Path) -> None:
     """As Python's `csv` writes them on Windows into a file that was opened without `newline=""`."""
     (tmp_path / "log.csv").write_bytes(as_text(str, ",", "%Y-%m-%d").replace("\n", "\r\r\n").encode())

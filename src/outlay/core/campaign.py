@@ -186,7 +186,7 @@ class ReadingSection(Section):
     @field_validator("dates")
     @classmethod
     def _format(cls, value: str | None) -> str | None:
-        if value is not None and not all(part in value for part in ("%d", "%m")):
+        if value is not None and not ("%d" in value and any(month in value for month in ("%m", "%b", "%B"))):
             raise impossible(f"is {value!r}; expected: the places of day, month and year, as %d.%m.%Y")
         return value
 

@@ -42,6 +42,19 @@ DELIMITERS = ";\t|,"
 SIGNS = "[€$£¥₹₽%]|EUR|USD|GBP|CHF"
 
 DAY_FIRST, YEAR_FIRST = r"\d{1,2}[./-]\d{1,2}[./-]\d{2,4}([ T].*)?", r"\d{4}[./-]\d{1,2}[./-]\d{1,2}([ T].*)?"
+A_MONTH = r"\d.*(jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec)|(jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec).*\d"
+NAMED_MONTHS = tuple(
+    form.format(month=month, year=year)
+    for month in ("%b", "%B")
+    for year in ("%y", "%Y")  # %Y takes 26 for the year 26
+    for form in (
+        "%d-{month}-{year}",
+        "%d {month} {year}",
+        "{month} %d, {year}",
+        "{month} %d {year}",
+        "%a {month} %d {year}",
+    )
+)
 MOSTLY = 0.5  # of a column's texts, from which on it is one of dates, or by its name of amounts, with some else
 
 TRUTH = (("no", "yes"), ("n", "y"), ("false", "true"), ("f", "t"))  # words that a reader of CSV makes truth values of
@@ -329,7 +342,7 @@ def number_sql(column: str, decimal: str) -> str:
 
 def date_sql(column: str, dates: str) -> str:
     """SQL of the date, or of the time where there is a time of day; NULL where it is none."""
-    day = f"split_part(split_part(trim({column}), ' ', 1), 'T', 1)"
+    day = f"trim({column})" if " " in dates else f"split_part(split_part(trim({column}), ' ', 1), 'T', 1)"
     return f"TRY_CAST(try_strptime({day}, '{dates}') AS DATE)"
 
 
@@ -505,6 +518,8 @@ def _dates(
             [(good, sign, example)] = run(f"SELECT count(*) FILTER ({whole}), {first} FROM {relation}")
             if good == present:
                 return f"%Y{sign}%m{sign}%d", str(example), None
+            if (form := _named_month(run, relation, column)) is not None:
+                return form, str(example), None
         if not present or dates < present or sign is None:
             continue
         year = "%y" if short == 2 else "%Y"
@@ -532,6 +547,19 @@ def _dates(
         best = min(fitting, key=lambda i: spans[i][1])  # days of a log lie close together
         return forms[best], example, (column.strip('"'), forms[best], forms[1 - best])
     return None
+
+
+def _named_month(run: Run, relation: str, column: str) -> str | None:
+    """The format of a text column of dates with months by their English names, such as 10-Mar-2026; or None."""
+    held = f"nullif(trim({column}), '')"
+    fitting = ", ".join(f"count(coalesce({date_sql(held, form)}, {moment_sql(held, form)}))" for form in NAMED_MONTHS)
+    [(present, named)] = run(
+        f"SELECT count({held}), count(*) FILTER (regexp_matches({held}, '{A_MONTH}', 'i')) FROM {relation}"
+    )
+    if not named or named < present:
+        return None
+    [counts] = run(f"SELECT {fitting} FROM {relation}")
+    return next((form for form, count in zip(NAMED_MONTHS, counts, strict=True) if count == present), None)
 
 
 def _day(form: str) -> str:
