@@ -134,7 +134,10 @@ def test_a_wrong_option_does_not_cost_the_checkpoint(killed: Killed, habit: Habi
     before = sorted(partial_of(out).rglob("*"))
     with pytest.raises(FolderError, match="made with another seed"):
         outlay.train(habit.data, out, resume=True, **options | {"seed": 3})
-    other = {"method": "frontier" if options["method"] == "aim-greedy" else "lp", "oracle": "ddqn"}
+    other: dict[str, Any] = {
+        "method": {"aim-greedy": "frontier", "frontier": "lp"}[options["method"]],
+        "oracle": "ddqn",
+    }
     with pytest.raises(FolderError, match="made with another method, oracle"):
         outlay.train(habit.data, out, resume=True, seed=options.get("seed", 0), **other)
     assert sorted(partial_of(out).rglob("*")) == before
