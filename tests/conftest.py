@@ -119,7 +119,7 @@ def once(tmp_path_factory: pytest.TempPathFactory) -> Once:
 
 @dataclass(frozen=True)
 class Habit:
-    """A habit campaign of 6,000 users with a small `[train]`.
+    """A habit campaign with a small `[train]`.
 
     Attributes:
         folder: what `outlay simulate` wrote.
@@ -148,19 +148,29 @@ class Habit:
         return path
 
 
-@pytest.fixture(scope="session")
-def habit(once: Once) -> Habit:
+def _habit(once: Once, name: str, users: int) -> Habit:
     def fill(folder: Path) -> None:
-        path = outlay.simulate("habit", folder / "campaign", users=6000, seed=1)
+        path = outlay.simulate("habit", folder / "campaign", users=users, seed=1)
         with path.open("a") as handle:
             handle.write(TRAIN)
         outlay.prepare(path, folder / "data")
 
-    folder = once("habit", fill)
+    folder = once(name, fill)
     with np.load(folder / "campaign" / "truth.npz") as truth:
         arrays = {name: truth[name] for name in ("transition", "reward", "cost", "start")}
         model = TabularCMDP(**arrays, discount=float(truth["discount"]))
     return Habit(folder / "campaign", folder / "data", model)
+
+
+@pytest.fixture(scope="session")
+def habit(once: Once) -> Habit:
+    return _habit(once, "habit", 6000)
+
+
+@pytest.fixture(scope="session")
+def few(once: Once) -> Habit:
+    """The same of fewer users, for what is the same of any log."""
+    return _habit(once, "few", 1000)
 
 
 @pytest.fixture(scope="session")
@@ -199,6 +209,12 @@ def few_budgets() -> Iterator[int]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("outlay.evaluating.curve.BUDGETS", 11)
         yield 11
+
+
+@pytest.fixture
+def untested_state(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`check` leaves out the test of the state, for which it prepares the log: it blocks nothing, and takes longest."""
+    monkeypatch.setattr("outlay.jobs.check.MOST_CELLS", 0)
 
 
 @pytest.fixture

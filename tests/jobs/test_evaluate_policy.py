@@ -38,15 +38,6 @@ def data(habit: Habit, tmp_path: Path) -> Path:
     return tmp_path / "data"
 
 
-@pytest.fixture(scope="module")
-def few(habit: Habit, tmp_path_factory: pytest.TempPathFactory) -> Habit:
-    """The habit campaign of fewer users, for what is the same of any log; its data are to be copied as well."""
-    folder = tmp_path_factory.mktemp("few")
-    path = outlay.simulate("habit", folder / "campaign", users=1500, seed=1)
-    outlay.prepare(path, folder / "data")
-    return Habit(path.parent, folder / "data", habit.truth)
-
-
 @pytest.fixture
 def few_data(few: Habit, tmp_path: Path) -> Path:
     shutil.copytree(few.data, tmp_path / "data")
@@ -99,7 +90,7 @@ def test_a_table_of_what_a_member_does_gives_the_members_numbers_without_the_run
 
 
 def test_a_policy_that_learned_from_none_is_measured_on_all(found: Evaluation, habit: Habit, data: Path) -> None:
-    """The same truth with the error of 100 instead of 15% of the users, and one look all the same."""
+    """The same truth with the error of 100 instead of 15% of the users."""
     policy = habit_policy(habit, data / "generous.parquet", generous, SURE)
     every = outlay.evaluate(data, policy=policy)
     truth = true_values(habit, habit_states(habit, generous, SURE))
@@ -114,7 +105,7 @@ def test_a_policy_that_learned_from_none_is_measured_on_all(found: Evaluation, h
             assert e.std_error == pytest.approx(before * math.sqrt(0.15), rel=0.2)
     assert (every.users, found.users) == ("all", "certify")
     assert every.certificate.users == len(Transitions.open(habit.data).users)
-    assert (every.certificate.look, outlay.evaluate(data, policy=policy, learned_here=True).certificate.look) == (1, 2)
+    assert every.certificate.look == 1
 
 
 def test_the_truth_lies_in_the_intervals_of_what_is_recommended(found: Evaluation, habit: Habit) -> None:
@@ -235,6 +226,7 @@ def test_a_policy_is_a_look_by_what_its_file_says(few_data: Path, few: Habit, tm
     assert [certificate.look for certificate in found] == [1, 1, 2, 1]
     assert len(json.loads((few_data / "looks.json").read_text())) == 2
     assert found[2].confidence == pytest.approx(1 - 0.05 / 6)
+    assert outlay.evaluate(few_data, policy=first, learned_here=True).certificate.look == 3, "on other users"
 
 
 @pytest.mark.slow
@@ -254,6 +246,7 @@ def test_old_is_the_default_to_hold_it_against(few_data: Path, few: Habit, tmp_p
     default, named = (outlay.evaluate(few_data, policy=policy, against=against).to_dict() for against in (None, "old"))
     assert default == named
     assert {d["against"] for d in default["differences"]} == {"old"}
+    assert "against" not in default["notes"]
 
 
 def test_a_run_is_held_against_another_run_and_against_a_table(habit: Habit, run: Path, tmp_path: Path) -> None:
@@ -287,15 +280,11 @@ def test_a_run_is_held_against_another_run_and_against_a_table(habit: Habit, run
 def test_a_frontier_that_was_evaluated_costs_no_look_to_be_held_against(
     habit: Habit, counted_and_evaluated: Path, tmp_path: Path
 ) -> None:
-    """Its mixture and its curve are one look; the bundle of another budget and every comparison cost none."""
+    """Its mixture and its curve are one look, and every comparison costs none."""
     run = Run.open(shutil.copytree(counted_and_evaluated, tmp_path / "run"))
     evaluated = Evaluation.read(run.folder)
     assert evaluated is not None
     assert evaluated.certificate.look == 1
-    outlay.frontier(run, budgets=[2.0], export=tmp_path / "bundle")
-    judgement = outlay.load_bundle(tmp_path / "bundle").judgement
-    assert judgement is not None
-    assert judgement.certificate["look"] == 1
     policy = habit_policy(habit, tmp_path / "policy.parquet", generous)
     found = outlay.evaluate(run.folder / "data", policy=policy, against=run)
     assert found.certificate.look == 2
@@ -307,9 +296,8 @@ def test_a_run_on_another_log_says_so_and_one_with_another_schema_is_refused(
     habit: Habit, run: Path, tmp_path: Path
 ) -> None:
     policy = habit_policy(habit, tmp_path / "policy.parquet", generous, SURE)
-    campaign = outlay.simulate("habit", tmp_path / "later", users=1500, seed=9)
+    campaign = outlay.simulate("habit", tmp_path / "later", users=600, seed=9)
     data = outlay.prepare(campaign, tmp_path / "data").folder
-    assert "against" not in outlay.evaluate(data, policy=policy_of(campaign)).notes
     found = outlay.evaluate(data, policy=policy_of(campaign), against=run)
     assert not missing(found.notes["against"], "other data")
 

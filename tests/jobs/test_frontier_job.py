@@ -9,7 +9,7 @@ from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
@@ -28,9 +28,9 @@ from outlay.choosing.stored import StoredFrontier
 from outlay.core.errors import FolderError, InfeasibleError, OutlayError
 from outlay.estimators.certificate import OWN
 from outlay.evaluating.budget_curve import BudgetCurve
+from outlay.evaluating.evaluation import Evaluation
 from outlay.evaluating.verdict import Verdict, VerdictKind
 from outlay.jobs.allocate import allocate_users
-from outlay.jobs.evaluate import evaluate
 from outlay.jobs.frontier import frontier
 from outlay.ops.tabular import measure
 from outlay.training.column_generation import falls
@@ -49,7 +49,7 @@ SHORT = ("min_steps = 2000", "min_steps = 1000")
 TWO, ONE = (("[train]", f"[train]\nfolds = {folds}") for folds in (2, 1))
 WAYS: dict[str, tuple[str, tuple[tuple[str, str], ...]]] = {
     "counted": ("tabular", ()),
-    "network": ("bcq", ()),
+    "network": ("bcq", (TWO, SHORT)),
     "two limits": ("ddqn", (("\n[train]", SECOND), TWO, SHORT)),
     "per user": ("edrr", (*PER_USER, ONE, SHORT)),
     "untidy": ("bcq", ()),  # gaps, users who leave, rows without a choice, actions not allowed to some
@@ -57,6 +57,23 @@ WAYS: dict[str, tuple[str, tuple[tuple[str, str], ...]]] = {
 QUICK = ("counted", "network")  # in `make test`
 EVERY_WAY = [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in WAYS]
 Runs = Callable[[str], Run]
+
+
+class Looked(NamedTuple):
+    """A copy of a run whose one look has been made, by an export of a budget in the middle of its curve.
+
+    Attributes:
+        run: to be copied again, since a look takes long.
+        found: what that export returned.
+        bundle: what it wrote; only read it.
+    """
+
+    run: Run
+    found: BudgetCurve
+    bundle: Path
+
+
+Looks = Callable[[str], Looked]
 
 
 @pytest.fixture(scope="module")
@@ -103,14 +120,18 @@ def wanted(curves: Callable[[str], BudgetCurve]) -> Callable[[str], float]:
 
 
 @pytest.fixture(scope="module")
-def looked(made: Runs, wanted: Callable[[str], float], tmp_path_factory: pytest.TempPathFactory) -> Runs:
-    """Copies of them whose one look has been made, by an export; to be copied again, since a look takes long."""
-
+def looked(
+    made: Runs,
+    wanted: Callable[[str], float],
+    counted_and_evaluated: Path,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Looks:
     @cache
-    def looked(name: str) -> Run:
-        run = copied(made(name), tmp_path_factory.mktemp("looked"))
-        frontier(run, [wanted(name)], export=run.folder.parent / "bundle")
-        return run
+    def looked(name: str) -> Looked:
+        before = Run.open(counted_and_evaluated) if name == "counted" else made(name)
+        run = copied(before, tmp_path_factory.mktemp("looked"))
+        bundle = run.folder.parent / "bundle"
+        return Looked(run, frontier(run, [wanted(name)], export=bundle), bundle)
 
     return looked
 
@@ -239,13 +260,9 @@ def test_it_is_written_beside_the_run_whole(way: Run) -> None:
 # Bundles.
 
 
-def test_an_export_is_a_bundle_of_one_network_that_decides_as_the_stored_one_says(
-    name: str, looked: Runs, wanted: Callable[[str], float], tmp_path: Path
-) -> None:
-    run = copied(looked(name), tmp_path)
-    budget = wanted(name)
-    found = frontier(run, [budget], export=tmp_path / "bundle")
-    bundle = outlay.load_bundle(tmp_path / "bundle")
+def test_an_export_is_a_bundle_of_one_network_that_decides_as_the_stored_one_says(name: str, looked: Looks) -> None:
+    run, found, folder = looked(name)
+    bundle = outlay.load_bundle(folder)
     (point,) = found.requested
     graphs = {file.name for file in bundle.folder.glob("*.onnx")}
     stored, data = StoredFrontier.read(run.folder / "frontier"), run.data()
@@ -254,7 +271,7 @@ def test_an_export_is_a_bundle_of_one_network_that_decides_as_the_stored_one_say
     assert len(bundle.members) == len(point.members)
     assert bundle.weights == pytest.approx([member.weight for member in point.members])
     limits = [b.limit for b in bundle.manifest.budgets]
-    assert limits == [budget, *(b.limit for b in run.campaign.budgets[1:])]
+    assert limits == [point.budget, *(b.limit for b in run.campaign.budgets[1:])]
 
     multiplier, head_weights = stored.multiplier, stored.head_weights
     rows = data.users["start_row"][:500]
@@ -291,20 +308,21 @@ def test_an_export_is_a_bundle_of_one_network_that_decides_as_the_stored_one_say
         assert (value[np.arange(len(rows)), action] >= value.max(axis=1) - 1e-5).all()
 
 
-def test_the_first_export_is_a_look_and_all_others_are_the_same_one(made: Runs, looked: Runs, tmp_path: Path) -> None:
-    before = frontier(made("network"), [1.5, 1.9]).requested
+def test_the_first_export_is_a_look_and_all_others_are_the_same_one(made: Runs, looked: Looks, tmp_path: Path) -> None:
+    at_first = looked("network")
+    (budget,) = (point.budget for point in at_first.found.requested)
+    before = frontier(made("network"), [budget, 1.9]).requested
     assert (before[0].certified, before[0].bounds, before[0].gain_bound) == (None, None, None)
     assert not (made("network").folder / "data" / "looks.json").exists()
-    run = copied(looked("network"), tmp_path)
+    run = copied(at_first.run, tmp_path)
     looks, band = run.folder / "data" / "looks.json", run.folder / "frontier" / "band.npz"
     assert len(json.loads(looks.read_text())) == 1
-    first = frontier(run, [1.5], export=tmp_path / "first").export
+    first = at_first.found.export
     assert first is not None
     assert (first.look, first.certificate.look) == (1, 1)
     assert first.certificate.confidence == pytest.approx(1 - (1 - OWN) * 0.05 / 2)
     assert first.certificate.policies == len(StoredFrontier.read(run.folder / "frontier").budgets)
-    assert len(json.loads(looks.read_text())) == 1
-    stored = outlay.load_bundle(tmp_path / "first").judgement
+    stored = outlay.load_bundle(at_first.bundle).judgement
     assert stored is not None
     assert stored.certificate == json.loads(json.dumps(first.certificate.to_dict()))
     assert {(e.policy, e.target) for e in stored.estimates} == {
@@ -315,31 +333,31 @@ def test_the_first_export_is_a_look_and_all_others_are_the_same_one(made: Runs, 
     other = frontier(run, [2.2], export=tmp_path / "other").export
     assert other is not None
     assert other.look == 1
-    again = frontier(run, [1.5], export=tmp_path / "again").export
+    again = frontier(run, [budget], export=tmp_path / "again").export
     assert again is not None
     assert again == replace(first, path=str(tmp_path / "again"))
-    sharper = frontier(run, [1.5], export=tmp_path / "sharper", confidence=0.9).export
+    sharper = frontier(run, [budget], export=tmp_path / "sharper", confidence=0.9).export
     assert sharper is not None
     assert sharper.certificate.alpha == pytest.approx((1 - OWN) * 0.1 / 2)
     assert (band.read_bytes(), looks.read_bytes()) == (written, counted)
     # The mixtures asked before the look are those asked after it, now with the figures of that look.
-    after = frontier(run, [1.5, 1.9]).requested
+    after = frontier(run, [budget, 1.9]).requested
     for one, same in zip(before, after, strict=True):
         assert (same.budget, same.margin, same.members) == (one.budget, one.margin, one.members)
         assert (same.marginal, same.slack) == (one.marginal, one.slack)
-        assert one.low < same.value < one.high
+        assert abs(same.value - one.value) < one.high - one.low  # four standard errors, of other users
         assert same.value != one.value
     line = first.certificate.budgets[0]
     assert line.bound is not None
     assert after[0].bounds == (line.bound,)
     assert after[0].spend == (line.value,)
-    assert after[0].certified == line.kept == (line.bound <= 1.5)
+    assert after[0].certified == line.kept == (line.bound <= budget)
     assert after[0].gain_bound == first.certificate.gain_bound
 
 
 @pytest.mark.slow
 def test_an_export_is_compared_with_constant_actions_as_an_evaluation_is(
-    looked: Runs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    looked: Looks, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The verdict is given the best constant actions that spend no more, measured on the certify users."""
     given: list[Any] = []
@@ -349,11 +367,13 @@ def test_an_export_is_compared_with_constant_actions_as_an_evaluation_is(
         assert first_days.days > 1
         return Verdict(kind=VerdictKind.SERVE, confidence=0.95, old=None, constants=None, broken=(), words="said")
 
-    run = copied(looked("counted"), tmp_path)  # which asks for verdicts of its own
+    run = copied(looked("counted").run, tmp_path)  # which asks for verdicts of its own
     monkeypatch.setattr("outlay.jobs.frontier.verdict", seen)
     found = frontier(run, [2.2], export=tmp_path / "bundle").export
     assert found is not None
     assert found.verdict.words == "said"
+    assert (found.look, found.certificate.look) == (1, 1), "the curve was looked at when the run was evaluated"
+    assert len(json.loads((run.folder / "data" / "looks.json").read_text())) == 1
     (beside,) = given
     (line,) = found.certificate.budgets
     assert line.value is not None
@@ -363,16 +383,15 @@ def test_an_export_is_compared_with_constant_actions_as_an_evaluation_is(
 
 @pytest.mark.slow
 def test_a_budget_is_the_same_bundle_whatever_was_looked_at_in_between(
-    made: Runs, looked: Runs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    made: Runs, looked: Looks, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It keeps the room of the look that was the next when it was trained; its certificate states its own."""
-    alone, later = copied(looked("network"), tmp_path / "a"), copied(made("network"), tmp_path / "b")
-    one = frontier(alone, [1.5], export=tmp_path / "a" / "out").export
+    one, later = looked("network").found.export, copied(made("network"), tmp_path)
+    assert one is not None
     monkeypatch.setenv("OUTLAY_LOOKS", str(tmp_path / "another-machine.sqlite"))
     for name in ("another bundle", "and another"):
         look(later.data(), name, 0.95)
-    other = frontier(later, [1.5], export=tmp_path / "b" / "out").export
-    assert one is not None
+    other = frontier(later, [one.budget], export=tmp_path / "out").export
     assert other is not None
     assert one.id == other.id
     assert (one.look, other.look) == (1, 3)
@@ -385,13 +404,14 @@ def test_a_budget_is_the_same_bundle_whatever_was_looked_at_in_between(
 
 @pytest.mark.slow
 def test_a_look_that_was_killed_before_it_was_written_is_made_again_and_not_counted_twice(
-    looked: Runs, tmp_path: Path
+    looked: Looks, tmp_path: Path
 ) -> None:
-    run = copied(looked("network"), tmp_path)
-    first = frontier(run, [1.5], export=tmp_path / "bundle").export
+    before, found, _ = looked("network")
+    run, first = copied(before, tmp_path), found.export
+    assert first is not None
     (run.folder / "frontier" / "band.npz").unlink()
-    again = frontier(run, [1.5], export=tmp_path / "bundle").export
-    assert again == first
+    again = frontier(run, [first.budget], export=tmp_path / "bundle").export
+    assert again == replace(first, path=str(tmp_path / "bundle"))
     assert len(json.loads((run.folder / "data" / "looks.json").read_text())) == 1
     (run.folder / "frontier" / "band.npz").write_bytes(b"no archive")
     with pytest.raises(FolderError, match=r"band\.npz: is damaged\. Remove it"):
@@ -401,12 +421,12 @@ def test_a_look_that_was_killed_before_it_was_written_is_made_again_and_not_coun
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["counted", "network", "two limits"])
 def test_the_true_spend_of_an_exported_bundle_keeps_its_limit(
-    name: str, looked: Runs, habit: Habit, tmp_path: Path
+    name: str, looked: Looks, habit: Habit, tmp_path: Path
 ) -> None:
-    run = copied(looked(name), tmp_path)
-    for budget in (1.5, 2.2):
-        frontier(run, [budget], export=tmp_path / "bundle")
-        bundle = outlay.load_bundle(tmp_path / "bundle")
+    before, found, middle = looked(name)
+    frontier(copied(before, tmp_path), [2.2], export=tmp_path / "bundle")
+    for budget, folder in ((found.requested[0].budget, middle), (2.2, tmp_path / "bundle")):
+        bundle = outlay.load_bundle(folder)
         decisions = bundle.decide(pq.read_table(habit.folder / "states.parquet"), members=True)
         action = decisions["action_index"].to_numpy().reshape(habit.truth.num_states, -1)
         x = bundle.weights @ np.array([measure(habit.truth, column) for column in action.T])
@@ -424,40 +444,36 @@ def large(habit: Habit) -> Any:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["counted", "network"])
-def test_a_user_keeps_the_policy_that_stays_when_its_share_grows(
-    name: str, looked: Runs, curves: Callable[[str], BudgetCurve], tmp_path: Path
-) -> None:
+def test_a_user_keeps_the_policy_that_stays_when_its_share_grows(name: str, looked: Looks, tmp_path: Path) -> None:
     """Salts are of a policy's own part of its network, whatever else is in the bundle."""
-    run, curve = copied(looked(name), tmp_path), curves(name)
-    budgets = [curve.least + share * (curve.most - curve.least) for share in (0.4, 0.41)]
+    before, curve, middle = looked(name)
+    more = curve.requested[0].budget + 0.01 * (curve.most - curve.least)
+    frontier(copied(before, tmp_path), [more], export=tmp_path / "more")
     users = pa.table({"user_id": [f"u{n}" for n in range(2000)], "yesterday": [0] * 2000, "level": [2] * 2000})
     found = []
-    for number, budget in enumerate(budgets):
-        frontier(run, [budget], export=tmp_path / str(number))
-        bundle = outlay.load_bundle(tmp_path / str(number))
+    for folder in (middle, tmp_path / "more"):
+        bundle = outlay.load_bundle(folder)
         salts = [member.salt for member in bundle.members]
         drawn = np.array(salts)[bundle.decide(users)["member"].to_numpy()]
         found.append((dict(zip(salts, bundle.weights, strict=True)), drawn))
-    (one, before), (other, after) = found
+    (one, drawn), (other, after) = found
     assert set(one) & set(other)
-    for left, taken in zip(before, after, strict=True):  # only to a policy whose share has grown the more
+    for left, taken in zip(drawn, after, strict=True):  # only to a policy whose share has grown the more
         assert left == taken or other[taken] / one.get(taken, 1e-9) > other.get(left, 0.0) / one[left]
     moved = sum(max(0.0, weight - other.get(salt, 0.0)) for salt, weight in one.items())
-    assert 0 < (after != before).mean() < 2 * moved + 0.02
+    assert 0 < (after != drawn).mean() < 2 * moved + 0.02
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["network", "untidy", "per user"])
 def test_bundles_of_one_network_score_and_allocate(
-    name: str, made: Runs, looked: Runs, wanted: Callable[[str], float], habit: Habit, tmp_path: Path
+    name: str, made: Runs, looked: Looks, habit: Habit, tmp_path: Path
 ) -> None:
-    run, folder = copied(looked(name), tmp_path), tmp_path
+    (run, _, exported), folder = looked(name), tmp_path
     source = (made(name).folder.parent if name == "untidy" else habit.folder) / "log.parquet"
     rows = pq.read_table(source).slice(0, 3000)
     pq.write_table(rows, folder / "rows.parquet")
-    for bundle in (run.bundle, folder / "exported"):
-        if bundle != run.bundle:
-            frontier(run, [wanted(name)], export=bundle)
+    for bundle in (run.bundle, exported):
         loaded = outlay.load_bundle(bundle)
         scored = outlay.score(bundle, folder / "rows.parquet", folder / "d.parquet")
         assert (scored.rows, scored.forced) == (3000, "no_choice" if name == "untidy" else None)
@@ -482,9 +498,9 @@ def test_bundles_of_one_network_score_and_allocate(
 
 
 def test_an_allocation_names_the_limits_that_its_total_does_not_hold(
-    looked: Runs, habit: Habit, tmp_path: Path
+    looked: Looks, habit: Habit, tmp_path: Path
 ) -> None:
-    run = copied(looked("network"), tmp_path)
+    run = copied(looked("network").run, tmp_path)
     manifest = json.loads((run.folder / "manifest.json").read_text())
     manifest["campaign"]["budget"].append({"name": "large", "cost": "1", "at_most": 0.45})
     (run.folder / "manifest.json").write_text(json.dumps(manifest))
@@ -518,7 +534,7 @@ def test_the_bundle_of_the_run_itself_is_not_replaced(made: Runs, tmp_path: Path
 @pytest.mark.slow
 def test_a_floor_as_money_budget_has_no_curve_but_is_trained(habit: Habit, tmp_path: Path) -> None:
     path = habit.changed(tmp_path, ('cost = "cost"', 'cost = "active"'), ("at_most = 2.2", "at_least = 0.6"))
-    run = outlay.train(path, tmp_path / "run")
+    run = outlay.train(path, tmp_path / "run", folds=1)
     with pytest.raises(OutlayError, match=r"budget coupon_cost: .*floor.*money = true"):
         frontier(run)
 
@@ -534,11 +550,14 @@ def test_one_policy_alone_says_nothing_about_costs_that_fall() -> None:
     assert "in all 1 pairs" in falls([alone, alone]).words  # type: ignore[list-item]
 
 
-def test_after_an_evaluation_every_budget_has_totals_which_are_those_of_page_one(made: Runs, tmp_path: Path) -> None:
-    run = copied(made("counted"), tmp_path)
-    before = frontier(run)
-    assert before.totals is None
-    told = evaluate(run).totals
+def test_after_an_evaluation_every_budget_has_totals_which_are_those_of_page_one(
+    curves: Callable[[str], BudgetCurve], counted_and_evaluated: Path, tmp_path: Path
+) -> None:
+    assert curves("counted").totals is None
+    run = copied(Run.open(counted_and_evaluated), tmp_path)
+    evaluated = Evaluation.read(run.folder)
+    assert evaluated is not None
+    told = evaluated.totals
     assert told is not None
     others = [each for each in told.budgets if not each.capped]
     asked = frontier(run, [each.limit for each in others] or [run.campaign.budgets[0].limit], least_money=True)

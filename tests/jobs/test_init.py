@@ -25,6 +25,8 @@ from outlay.jobs.init import OpenQuestion, guide, init
 from outlay.jobs.prepare import prepare
 from telling import missing
 
+pytestmark = pytest.mark.usefixtures("untested_state")
+
 
 def write(folder: Path, columns: dict[str, Any]) -> Path:
     pq.write_table(pa.table(columns), folder / "log.parquet")
@@ -481,8 +483,11 @@ KINDS = st.sampled_from(
 @pytest.mark.slow
 @given(st.dictionaries(st.sampled_from(NAMES), KINDS, min_size=2, max_size=8), st.integers(0, 2**16))
 @settings(max_examples=8, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
-def test_check_rejects_no_draft(tmp_path: Path, kinds: dict[str, str], seed: int) -> None:
+def test_check_rejects_no_draft(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kinds: dict[str, str], seed: int
+) -> None:
     """Whatever the columns hold: a draft that check takes, or a refusal and no file."""
+    monkeypatch.undo()  # with the test of the state
     rng, n = np.random.default_rng(seed), 80
     values: dict[str, Callable[[], Any]] = {
         "whole": lambda: rng.integers(0, 1000, n).tolist(),
@@ -592,19 +597,19 @@ def german(rows: int = 400) -> dict[str, list[str]]:
     }
 
 
-@pytest.mark.parametrize("word", ["Summe", "Grand total", "GESAMT"])
-def test_a_row_of_totals_is_left_out_before_anything_is_guessed(tmp_path: Path, word: str) -> None:
+def test_a_row_of_totals_is_left_out_before_anything_is_guessed(tmp_path: Path) -> None:
     columns = german()
     plain = init(as_csv(tmp_path / "log.csv", columns), tmp_path / "plain.toml")
-    total = f"{word};;;{'99999,00'};{sum(map(float, columns['Kosten']))}"
-    found = guide(as_csv(tmp_path / "log.csv", columns, total), tmp_path / "total.toml")
-    assert any(word in words and "left out" in words for words in found.read)
-    where = tomllib.loads(found.text)["log"].pop("where")
-    assert where == f"\"Kunde\" is distinct from '{word}'"
-    assert [line for line in found.text.splitlines() if not line.startswith("where") and word not in line] == [
-        line for line in plain.splitlines() if not line.startswith("where")
-    ]
-    assert not [each for each in check(tmp_path / "total.toml").findings if each.level == "error"]
+    for place, word in enumerate(("Summe", "GESAMT", "Grand total")):
+        total = f"{word};;;{'99999,00'};{sum(map(float, columns['Kosten']))}"
+        found = guide(as_csv(tmp_path / "log.csv", columns, total), tmp_path / f"{place}.toml")
+        assert any(word in words and "left out" in words for words in found.read)
+        where = tomllib.loads(found.text)["log"].pop("where")
+        assert where == f"\"Kunde\" is distinct from '{word}'"
+        assert [line for line in found.text.splitlines() if not line.startswith("where") and word not in line] == [
+            line for line in plain.splitlines() if not line.startswith("where")
+        ]
+    assert not [each for each in check(tmp_path / "2.toml").findings if each.level == "error"]
 
 
 def test_a_cost_is_that_of_the_rows_that_stay(tmp_path: Path) -> None:

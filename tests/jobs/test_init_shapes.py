@@ -14,6 +14,9 @@ from outlay.jobs.check import check
 from outlay.jobs.init import Guided, OpenQuestion, guide
 from public_shapes import SHAPES, SUMS, Columns, Shape
 
+# Whose rows lie in an order: by user, by time, or by a number. Those of the others are drawn one like the other.
+ORDERED = sorted(set(SHAPES) - {"hillstrom", "criteo", "in_vehicle", "lenta", "bank", "retail_hero"})
+
 
 def written(columns: Columns, folder: Path) -> Path:
     with (folder / "log.csv").open("w", newline="", encoding="utf-8") as file:
@@ -44,7 +47,7 @@ def test_roles_are_right_and_check_takes_the_draft(tmp_path: Path, name: str) ->
     assert {each.column for each in found.looked} >= set(shape.columns) - {""}
 
 
-@pytest.mark.parametrize("name", SHAPES)
+@pytest.mark.parametrize("name", ORDERED)
 def test_the_order_of_rows_does_not_matter(tmp_path: Path, name: str) -> None:
     rng = np.random.default_rng(4)
     shape = SHAPES[name](rng)

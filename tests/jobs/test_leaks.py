@@ -21,6 +21,8 @@ CATEGORICAL = ["yesterday", "coupon_before", "city", "weekday", "level"]
 NUMERIC = ["habit", "spent_yesterday", "noise"]
 BEFORE = CATEGORICAL + NUMERIC
 
+pytestmark = pytest.mark.usefixtures("untested_state")
+
 
 def log(assignment: str, *, users: int = 4000, seed: int = 0, habit: float = 3.0) -> dict[str, Any]:
     """A row per user and day. `habit` is how strongly people do as they did yesterday.

@@ -8,6 +8,7 @@ from typing import Any
 
 import duckdb
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import outlay
@@ -30,7 +31,7 @@ def test_check_and_init_take_whatever_speaks_arrow(tmp_path: Path, table: Any) -
     assert outlay.check(table).rows == 400
     text = outlay.init(table, tmp_path / "campaign.toml")
     assert 'source = "campaign.parquet"' in text
-    assert outlay.check(tmp_path / "campaign.toml").rows == 400
+    assert pq.read_table(tmp_path / "campaign.parquet").to_pydict() == COLUMNS
 
 
 def test_a_campaign_file_says_what_the_columns_mean(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ import pytest
 
 import outlay
 from outlay.choosing.reserve import reserves
+from outlay.choosing.run import Run
 from outlay.cli.experiment import _arm
 from outlay.core.actions import ActionNames, shown
 from outlay.core.errors import OutlayError
@@ -90,6 +91,7 @@ def test_an_order_and_amounts_may_be_given(tmp_path: Path) -> None:
     assert data.campaign.names.degree(4) == 4
 
 
+@pytest.mark.usefixtures("untested_state")
 @pytest.mark.parametrize(
     ("names", "none", "called"),
     [
@@ -128,18 +130,22 @@ def test_arms_that_are_numbers_may_be_names(tmp_path: Path) -> None:
 def test_sql_on_the_action_means_the_column_as_it_is(tmp_path: Path) -> None:
     cost = """'''case offer when '10% off' then 1.5 * visit else 0 end'''"""
     reserve = """reserve = '''case offer when '10% off' then 1.5 else 0.2 end'''"""
-    path = written(tmp_path, offers(), cost=cost, budget=reserve)
-    run = outlay.train(path, tmp_path / "run")
+    data = outlay.prepare(written(tmp_path, offers(), cost=cost, budget=reserve), tmp_path / "data")
 
-    assert outlay.load_bundle(run.bundle).manifest.reserve == (0.2, 1.5, 0.2)
+    assert reserves(data, data.campaign).tolist() == [0.2, 1.5, 0.2]
 
 
-def test_what_a_table_says_is_what_is_reserved(tmp_path: Path) -> None:
-    run = outlay.train(written(tmp_path, offers()), tmp_path / "run")
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """On the log with names; shared, so only read it."""
+    folder = tmp_path_factory.mktemp("trained")
+    return outlay.train(written(folder, offers()), folder / "run")
 
-    assert outlay.load_bundle(run.bundle).manifest.reserve == (0.0, 1.5, 0.15)
-    again = outlay.train(tmp_path / "campaign.toml", tmp_path / "again")
-    assert again.manifest["data_hash"] == run.manifest["data_hash"]
+
+def test_what_a_table_says_is_what_is_reserved(trained: Run, tmp_path: Path) -> None:
+    assert outlay.load_bundle(trained.bundle).manifest.reserve == (0.0, 1.5, 0.15)
+    again = outlay.prepare(trained.folder.parent / "campaign.toml", tmp_path / "again")
+    assert again.manifest.data_hash == trained.manifest["data_hash"]
 
 
 @pytest.mark.parametrize(
@@ -236,14 +242,15 @@ def _eligible(folder: Path, log: str) -> Path:
     return written(folder, columns, log=log + 'eligible = "may"', name="log.parquet")
 
 
-def test_a_scored_file_and_an_allocation_have_the_names(tmp_path: Path) -> None:
-    run = outlay.train(written(tmp_path, offers()), tmp_path / "run")
+def test_a_scored_file_and_an_allocation_have_the_names(trained: Run, tmp_path: Path) -> None:
     rows = tmp_path / "rows.csv"
     rows.write_text("customer,tier\na,gold\nb,tin\n")
 
-    scored = outlay.score(run.bundle, rows, tmp_path / "scored.csv")
-    listed = allocate_users(run, rows, 3.0, tmp_path / "listed.csv", cost="reserve")
-    nothing = allocate_users(run, rows, 0.0, tmp_path / "nothing.csv")  # what costs nothing in every row costs nothing
+    scored = outlay.score(trained.bundle, rows, tmp_path / "scored.csv")
+    listed = allocate_users(trained, rows, 3.0, tmp_path / "listed.csv", cost="reserve")
+    nothing = allocate_users(
+        trained, rows, 0.0, tmp_path / "nothing.csv"
+    )  # what costs nothing in every row costs nothing
 
     assert (nothing.cost, nothing.shares["none"]) == (0.0, 1.0)
     assert set(scored.shares) == set(listed.shares) == set(OFFERS)
@@ -331,8 +338,8 @@ def test_names_in_lists_that_are_no_actions_are_told(tmp_path: Path) -> None:
 
 def test_a_reserve_may_be_a_table(tmp_path: Path) -> None:
     budget = """reserve = { "10% off" = 3, "men's mail" = 0.5 }"""
-    run = outlay.train(written(tmp_path, offers(), budget=budget), tmp_path / "run", oracle="tabular")
-    assert outlay.load_bundle(run.bundle).manifest.reserve == (0.0, 3.0, 0.5)
+    data = outlay.prepare(written(tmp_path, offers(), budget=budget), tmp_path / "data")
+    assert reserves(data, data.campaign).tolist() == [0, 3, 0.5]
     path = written(tmp_path, offers(), budget='reserve = { "10% off" = 1 }')
     found = [each for each in outlay.check(path).findings if each.level == "error"]
     assert [(each.key, each.way_out) for each in found] == [("budget.reserve", TOO_LOW)]
@@ -361,6 +368,7 @@ def test_sql_of_a_reserve_sees_the_column_as_it_is(tmp_path: Path) -> None:
     assert data.allowed(np.arange(3)).tolist() == [[True, False, True]] * 3
 
 
+@pytest.mark.usefixtures("untested_state")
 @pytest.mark.parametrize("bins", ["4", "[0, 3, 6, 10]"])
 @pytest.mark.parametrize("none", ["none = 0.0", ""])
 def test_continuous_amounts_are_put_into_bins(tmp_path: Path, bins: str, none: str) -> None:
@@ -437,6 +445,7 @@ def test_an_arm_names_its_action(tmp_path: Path, action: str, called: str | None
     assert plan.experiment.arms[0].action == called
 
 
+@pytest.mark.usefixtures("untested_state")
 @pytest.mark.parametrize(("none", "level"), [("7", "warning"), ("0", "note"), ("1", None)])
 def test_a_number_that_no_row_has_is_told_if_it_is_to_mean_nothing(
     tmp_path: Path, none: str, level: str | None

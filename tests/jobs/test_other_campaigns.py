@@ -22,6 +22,7 @@ from outlay.evaluating.evaluation import Evaluation
 from outlay.ops.tabular import measure, totals
 from outlay.pages.results import RunResults
 
+pytestmark = pytest.mark.usefixtures("few_budgets")
 QUICK = "[train]\nfolds = 1\nlayers = [16, 8]\nmin_steps = 600\nepochs = 1.0\naction_degree = 0"
 FLOOR = """
 [[budget]]
@@ -123,12 +124,12 @@ at_most = 1.3
 folds = 1
 layers = [16, 8]
 batch = 128
-min_steps = 1500
+min_steps = 500
 epochs = 1.0
 """
 
 
-def untidy(folder: Path, users: int = 4000, days: int = 6) -> Path:
+def untidy(folder: Path, users: int = 2500, days: int = 6) -> Path:
     """Gaps, users who leave, rows without a choice, actions not allowed to some, a number that is missing at times."""
     rng = np.random.default_rng(0)
     rows: dict[str, list[Any]] = {
@@ -164,11 +165,9 @@ def untidy(folder: Path, users: int = 4000, days: int = 6) -> Path:
 
 
 @pytest.fixture(scope="module")
-def untidy_run(tmp_path_factory: pytest.TempPathFactory) -> Run:
+def untidy_run(few_budgets: int, tmp_path_factory: pytest.TempPathFactory) -> Run:
     folder = tmp_path_factory.mktemp("untidy")
-    path = untidy(folder, users=2500)
-    path.write_text(path.read_text().replace("min_steps = 1500", "min_steps = 500"))
-    run = outlay.train(path, folder / "run")
+    run = outlay.train(untidy(folder), folder / "run")
     outlay.evaluate(run)
     return run
 

@@ -29,10 +29,9 @@ from outlay.pages.report import render
 from outlay.pages.results import RunResults
 
 
-def test_the_page_asks_nothing_of_the_network(run: Path) -> None:
+def test_the_page_asks_nothing_of_the_network(evaluated: Path, tmp_path: Path) -> None:
     """No tag and no style with an address; in scripts only names of formats and links that a person clicks."""
-    outlay.evaluate(run)
-    page = report(run).read_text(encoding="utf-8")
+    page = report(shutil.copytree(evaluated, tmp_path / "run")).read_text(encoding="utf-8")
     assert len(page) > 100_000
     outside = re.sub(r"<script\b.*?</script>", "<script></script>", page, flags=re.DOTALL)
     assert not re.search(r"(src|href|srcset|action|data)\s*=\s*[\"']?\s*(https?:)?//", outside)
@@ -134,10 +133,9 @@ def test_gains_by_segment_are_paired(evaluated: Path) -> None:
 
 @pytest.mark.slow
 def test_the_certificate_is_of_the_mixture_alone_and_the_curve_has_a_share_of_its_look(
-    counted: Path, tmp_path: Path
+    counted_and_evaluated: Path, tmp_path: Path
 ) -> None:
-    run = Run.open(shutil.copytree(counted, tmp_path / "run"))
-    outlay.evaluate(run)
+    run = Run.open(shutil.copytree(counted_and_evaluated, tmp_path / "run"))
     certificate = results_of(run.folder).evaluated.certificate
     assert (certificate.policies, certificate.look) == (1, 1)
     assert certificate.alpha == pytest.approx(0.75 * 0.025)

@@ -18,17 +18,18 @@ import pytest
 from numpy.typing import NDArray
 
 import outlay
+from command_line import outlay as command
 from conftest import Habit
 from outlay.choosing.run import Run
 from outlay.core.errors import FolderError
 from outlay.core.files import MANIFEST, partial_of
+from outlay.learning import checkpoint
 from patience import PATIENCE
 from telling import missing
 
 # The real command, which waits to be killed once it has written its seventh checkpoint.
 SLOW = """
-import signal, time
-signal.signal(signal.SIGINT, signal.default_int_handler)  # jobs in the background ignore it
+import time
 from outlay.learning import checkpoint
 from outlay.learning.critic_grid import FrontierTraining
 
@@ -50,11 +51,12 @@ run()
 """
 
 
-# Of a method that mixes candidates, and of one network for every λ: `--method`, `--oracle`, and what its checkpoint
-# says after the seventh block.
-WAYS: dict[str, tuple[Any, Any, str]] = {
-    "a game": ("aim-greedy", "bcq", '"number": 6'),
-    "a frontier": ("frontier", "bcq", '"step": 700'),
+# Of a method that mixes candidates, and of one network for every λ, in one fold: options, and what the checkpoint says
+# after the seventh block.
+Way = tuple[dict[str, Any], str]
+WAYS: dict[str, Way] = {
+    "a game": ({"method": "aim-greedy", "oracle": "bcq"}, '"number": 6'),
+    "a frontier": ({"method": "frontier", "oracle": "bcq", "folds": 1, "seed": 2}, '"step": 700'),
 }
 
 
@@ -77,68 +79,43 @@ class Killed(NamedTuple):
 
     Attributes:
         folder: of the RUN that it would have written.
-        method, oracle: what it trained with.
+        options: what it trained with.
     """
 
     folder: Path
-    method: Any
-    oracle: Any
-
-
-def folds_of(method: str) -> int | None:
-    """One training of a frontier, not one for each fold."""
-    return 1 if method == "frontier" else None
+    options: dict[str, Any]
 
 
 @pytest.fixture(scope="module", params=["a game", pytest.param("a frontier", marks=pytest.mark.slow)])
-def way(request: pytest.FixtureRequest) -> tuple[Any, Any, str]:
+def way(request: pytest.FixtureRequest) -> Way:
     return WAYS[request.param]
 
 
 @pytest.fixture(scope="module")
-def whole(way: tuple[Any, Any, str], habit: Habit, tmp_path_factory: pytest.TempPathFactory) -> Run:
+def whole(way: Way, habit: Habit, finished: Path, tmp_path_factory: pytest.TempPathFactory) -> Run:
     """The training that is killed, uninterrupted; shared, so only read it."""
-    method, oracle, _ = way
-    return outlay.train(
-        habit.data,
-        tmp_path_factory.mktemp("whole") / "run",
-        seed=2,
-        method=method,
-        oracle=oracle,
-        folds=folds_of(method),
-    )
+    options, _ = way
+    if options["method"] == "aim-greedy":
+        return Run.open(finished)
+    return outlay.train(habit.data, tmp_path_factory.mktemp("whole") / "run", **options)
 
 
 @pytest.fixture(scope="module")
-def killed(way: tuple[Any, Any, str], habit: Habit, tmp_path_factory: pytest.TempPathFactory) -> Killed:
+def killed(way: Way, habit: Habit, tmp_path_factory: pytest.TempPathFactory) -> Killed:
     """Killed (kill -9) after 7 of 20 blocks."""
-    method, oracle, text = way
+    options, text = way
     out = tmp_path_factory.mktemp("killed") / "run"
-    command = [
-        sys.executable,
-        "-c",
-        SLOW,
-        "train",
-        str(habit.data),
-        "--out",
-        str(out),
-        "--seed",
-        "2",
-        "--method",
-        method,
-        "--oracle",
-        oracle,
-        "--quiet",
-        *(["--folds", "1"] if method == "frontier" else []),
-    ]
-    process = subprocess.Popen(command)
+    given = [f"--{name}={value}" for name, value in options.items()]
+    process = subprocess.Popen(
+        [sys.executable, "-c", SLOW, "train", str(habit.data), "--out", str(out), "--quiet", *given]
+    )
     try:
         wait_for(out.with_name(".run.partial") / "checkpoints" / "progress.json", process, text)
     finally:
         os.kill(process.pid, signal.SIGKILL)
         process.wait()
     assert process.returncode == -signal.SIGKILL
-    return Killed(out, method, oracle)
+    return Killed(out, options)
 
 
 def test_a_killed_training_leaves_nothing_that_reads_as_finished(killed: Killed) -> None:
@@ -153,20 +130,16 @@ def test_a_killed_training_leaves_nothing_that_reads_as_finished(killed: Killed)
 
 def test_a_wrong_option_does_not_cost_the_checkpoint(killed: Killed, habit: Habit) -> None:
     """Another seed, method or campaign is refused, and the run can still be resumed."""
-    out, other = killed.folder, {"aim-greedy": "frontier", "frontier": "lp"}[killed.method]
+    out, options = killed
     before = sorted(partial_of(out).rglob("*"))
     with pytest.raises(FolderError, match="made with another seed"):
-        outlay.train(
-            habit.data,
-            out,
-            seed=3,
-            resume=True,
-            method=killed.method,
-            oracle=killed.oracle,
-            folds=folds_of(killed.method),
-        )
+        outlay.train(habit.data, out, resume=True, **options | {"seed": 3})
+    other: dict[str, Any] = {
+        "method": {"aim-greedy": "frontier", "frontier": "lp"}[options["method"]],
+        "oracle": "ddqn",
+    }
     with pytest.raises(FolderError, match="made with another method, oracle"):
-        outlay.train(habit.data, out, seed=2, method=other, oracle="ddqn", resume=True)
+        outlay.train(habit.data, out, resume=True, seed=options.get("seed", 0), **other)
     assert sorted(partial_of(out).rglob("*")) == before
 
 
@@ -174,15 +147,7 @@ def test_other_limits_on_the_same_log_are_another_training(killed: Killed, habit
     """The columns are the same, and so is their hash; the limit is not."""
     outlay.prepare(habit.changed(tmp_path, ("at_most = 2.2", "at_most = 3.0")), tmp_path / "data")
     with pytest.raises(FolderError, match="made with another campaign"):
-        outlay.train(
-            tmp_path / "data",
-            killed.folder,
-            seed=2,
-            resume=True,
-            method=killed.method,
-            oracle=killed.oracle,
-            folds=folds_of(killed.method),
-        )
+        outlay.train(tmp_path / "data", killed.folder, resume=True, **killed.options)
 
 
 def arrays(folder: Path) -> dict[str, NDArray[Any]]:
@@ -196,20 +161,11 @@ def arrays(folder: Path) -> dict[str, NDArray[Any]]:
 
 def test_resume_ends_where_an_uninterrupted_training_ends(killed: Killed, whole: Run, habit: Habit) -> None:
     """Bitwise: candidates, measurements, weights, networks and with them the bundle's id."""
-    out, method, oracle = killed
+    out, options = killed
     left_over = out.with_name(".run.partial") / ".checkpoints.1.tmp"
     left_over.mkdir()
     calls: list[str] = []
-    resumed = outlay.train(
-        habit.data,
-        out,
-        seed=2,
-        resume=True,
-        progress=lambda _, text: calls.append(text),
-        method=method,
-        oracle=oracle,
-        folds=folds_of(method),
-    )
+    resumed = outlay.train(habit.data, out, resume=True, progress=lambda _, text: calls.append(text), **options)
     assert calls[0] == "800 of 2000 steps"  # it did go on, and did not start anew
     assert [path.name for path in out.parent.iterdir()] == ["run"]
     assert not (out / left_over.name).exists()
@@ -234,10 +190,10 @@ def test_resume_ends_where_an_uninterrupted_training_ends(killed: Killed, whole:
 
 def test_a_training_in_folds_does_not_cost_the_checkpoint_of_another(whole: Run, habit: Habit, tmp_path: Path) -> None:
     """Its own checkpoints lie elsewhere, a folder for each fold."""
-    oracle = whole.manifest["oracle"]
+    told = {name: whole.manifest[name] for name in ("oracle", "seed")}
     shutil.copytree(whole.folder / "checkpoints", tmp_path / ".run.partial" / "checkpoints")
     with pytest.raises(FolderError, match=r"made with another (settings|method)"):
-        outlay.train(habit.data, tmp_path / "run", seed=2, resume=True, method="frontier", oracle=oracle, folds=2)
+        outlay.train(habit.data, tmp_path / "run", resume=True, method="frontier", folds=2, **told)
     assert (tmp_path / ".run.partial" / "checkpoints" / "progress.json").exists()
 
 
@@ -252,27 +208,20 @@ def test_training_without_resume_starts_anew(habit: Habit, tmp_path: Path) -> No
     partial = tmp_path / ".run.partial"
     partial.mkdir()
     (partial / "bundle").write_text("of a killed run")
-    outlay.train(habit.data, tmp_path / "run", folds=1)
+    outlay.train(habit.data, tmp_path / "run", method="aim-greedy")
     assert [path.name for path in tmp_path.iterdir()] == ["run"]
 
 
 def test_a_checkpoint_of_the_last_step_is_finished_without_a_step(
-    way: tuple[Any, Any, str], whole: Run, habit: Habit, tmp_path: Path
+    way: Way, whole: Run, habit: Habit, tmp_path: Path
 ) -> None:
     """Killed while policies were measured: the rule's mixture is replayed, and what the critic said is there."""
-    method, oracle, _ = way
+    options, _ = way
     shutil.copytree(whole.folder / "checkpoints", tmp_path / ".run.partial" / "checkpoints")
     trained = json.loads((tmp_path / ".run.partial" / "checkpoints" / "progress.json").read_text())["seconds"]
     calls: list[str] = []
     again = outlay.train(
-        habit.data,
-        tmp_path / "run",
-        seed=2,
-        resume=True,
-        method=method,
-        oracle=oracle,
-        folds=folds_of(method),
-        progress=lambda _, text: calls.append(text),
+        habit.data, tmp_path / "run", resume=True, progress=lambda _, text: calls.append(text), **options
     )
     assert not any("steps" in text for text in calls)
     assert again.manifest["members"] == whole.manifest["members"]
@@ -300,30 +249,16 @@ def test_a_changed_campaign_file_is_not_resumed(habit: Habit, tmp_path: Path) ->
 
 
 @pytest.mark.slow
-def test_ctrl_c_promises_what_resume_keeps(habit: Habit, tmp_path: Path) -> None:
-    """A real process: there is a checkpoint, and the training goes on from it."""
-    out, (method, oracle, text) = tmp_path / "run", next(iter(WAYS.values()))
-    command = [
-        sys.executable,
-        "-c",
-        SLOW,
-        "train",
-        str(habit.data),
-        "--out",
-        str(out),
-        "--seed",
-        "2",
-        "--method",
-        method,
-        "--oracle",
-        oracle,
-        "--quiet",
-        *(["--folds", "1"] if method == "frontier" else []),
-    ]
-    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
-    wait_for(out.with_name(".run.partial") / "checkpoints" / "progress.json", process, text)
-    process.send_signal(signal.SIGINT)
-    _, said = process.communicate(timeout=PATIENCE)
-    assert process.returncode == 130
-    assert not missing(said, ".run.partial", "--resume")
-    assert partial_of(out).is_dir()
+def test_ctrl_c_promises_what_resume_keeps(habit: Habit, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    save = checkpoint.save_game
+
+    def then_pressed(*arguments: Any) -> None:
+        save(*arguments)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(checkpoint, "EVERY_SECONDS", 0.0)
+    monkeypatch.setattr(checkpoint, "save_game", then_pressed)
+    found = command("train", habit.data, "--out", tmp_path / "run", "--method", "aim-greedy", "--quiet")
+    assert found.code == 130
+    assert not missing(found.err, ".run.partial", "--resume")
+    assert (partial_of(tmp_path / "run") / "checkpoints" / "progress.json").is_file()

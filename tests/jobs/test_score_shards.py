@@ -83,25 +83,20 @@ def test_the_number_of_processes_makes_no_difference(place: Path, monkeypatch: p
 
 
 def test_a_run_that_was_killed_goes_on_with_what_is_left(place: Path, decided: list[int]) -> None:
+    """What was decided of other rows, or otherwise, is not taken."""
     arguments = [str(place / name) for name in ("bundle", "rows-*.parquet", "out.parquet")]
     process = subprocess.run([sys.executable, "-c", KILLED, *arguments], check=False)
     assert process.returncode == -signal.SIGKILL
     assert not (place / "out.parquet").exists()
+    shutil.copytree(partial_of(place / "out.parquet"), place / "left")
     again = score(arguments[0], arguments[1], arguments[2])
     assert decided == [3, 4, 5]
     whole = score(arguments[0], arguments[1], place / "whole.parquet")
     assert pq.read_table(place / "out.parquet").equals(pq.read_table(place / "whole.parquet"))
     assert (again.rows, again.shares) == (whole.rows, whole.shares)
     assert not partial_of(place / "out.parquet").exists()
-
-
-@pytest.mark.slow
-def test_what_was_decided_of_other_rows_or_otherwise_is_not_taken(place: Path, decided: list[int]) -> None:
-    arguments = [str(place / name) for name in ("bundle", "rows-*.parquet", "out.parquet")]
-    subprocess.run([sys.executable, "-c", KILLED, *arguments], check=False)
-    shutil.copytree(partial_of(place / "out.parquet"), place / "left")
     for changed in ("episode", "rows"):
-        shutil.copytree(place / "left", partial_of(place / "out.parquet"), dirs_exist_ok=True)
+        shutil.copytree(place / "left", partial_of(place / "out.parquet"))
         decided.clear()
         if changed == "rows":
             pq.write_table(make_rows(61), place / "rows-1.parquet")
@@ -110,7 +105,7 @@ def test_what_was_decided_of_other_rows_or_otherwise_is_not_taken(place: Path, d
 
 
 def test_a_folder_takes_a_file_per_shard(place: Path) -> None:
-    result = score(place / "bundle", place / "rows-*.parquet", place / "decisions", workers=2)
+    result = score(place / "bundle", place / "rows-*.parquet", place / "decisions")
     score(place / "bundle", place / "rows-*.parquet", place / "one.parquet")
     files = sorted((place / "decisions").glob("*.parquet"))
     assert len(files) == 6

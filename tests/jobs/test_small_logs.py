@@ -123,6 +123,7 @@ def test_a_counter_that_grows_is_no_lack_of_support(tmp_path: Path) -> None:
         assert error < 0.15 * truth
 
 
+@pytest.mark.usefixtures("few_budgets")
 def test_a_trained_run_has_an_answer_there(tmp_path: Path) -> None:
     """One log of eight (seeds 1 to 8) is not relied on: there the policy leads users where hardly anyone has been."""
     path = campaign_file(

@@ -20,8 +20,9 @@ from outlay.core.errors import FolderError, InfeasibleError, LogError, OutlayErr
 from outlay.core.transitions import LEARN, SELECT, Transitions
 from outlay.jobs.train import _fewer
 from outlay.learning.game import SPARES
+from outlay.learning.mixing import RULES
 from outlay.ops.tabular import constrained_optimum, measure
-from outlay.training import BISECTION, GAMES
+from outlay.training import BISECTION, GAMES, log_game
 from outlay.training.log_game import WEIGHTS
 from telling import missing
 
@@ -155,16 +156,20 @@ def test_the_same_seed_gives_the_same_bundle_and_another_seed_another(quick_data
 @pytest.fixture(scope="module")
 def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """150 users, of whom the paper's split leaves seven to measure on: too few to say what a policy is worth."""
-    folder = tmp_path_factory.mktemp("small")
-    campaign = Campaign.load(outlay.simulate("habit", folder / "log", users=150, seed=3))
-    outlay.prepare(campaign.with_train(preset="paper", layers=[16, 8]), folder / "data")
-    return folder / "data"
+    path = outlay.simulate("habit", tmp_path_factory.mktemp("small") / "log", users=150, seed=3)
+    path.write_text(path.read_text() + "[train]\nlayers = [16, 8]\n")
+    return path
+
+
+@pytest.fixture(scope="module")
+def small_data(small: Path) -> Path:
+    return outlay.prepare(Campaign.load(small).with_train(preset="paper"), small.parent / "data").folder
 
 
 @pytest.mark.parametrize("method", GAMES)
-def test_weights_as_found_need_no_fitted_figures(method: str, small: Path, tmp_path: Path) -> None:
+def test_weights_as_found_need_no_fitted_figures(method: str, small_data: Path, tmp_path: Path) -> None:
     """Of the preset that the data were prepared with; no more networks are stored than the rule needs."""
-    run = outlay.train(small, tmp_path / "run", method=method)
+    run = outlay.train(small_data, tmp_path / "run", method=method)
     assert run.manifest["weights"] == "as found"
     assert run.manifest["margin"] == [0.0]
     if method != BISECTION:  # whose policy gives hardly anything, of which these users saw enough
@@ -176,12 +181,10 @@ def test_weights_as_found_need_no_fitted_figures(method: str, small: Path, tmp_p
 
 
 @pytest.mark.slow
-def test_the_paper_preset_is_the_papers_schedule_and_says_so(habit: Habit, tmp_path: Path) -> None:
-    """On a limit that does not bind: 100 gradient steps are not enough to learn a price."""
-    path = outlay.simulate("habit", tmp_path / "campaign", users=5000, seed=1)
-    text = path.read_text().replace(f"at_most = {LIMIT}", "at_most = 6.0")
-    path.write_text(text + "[train]\nlayers = [16, 8]\n")
-    run = outlay.train(path, tmp_path / "run", preset="paper")
+def test_the_paper_preset_is_the_papers_schedule_and_says_so(
+    small: Path, habit_data: Transitions, tmp_path: Path
+) -> None:
+    run = outlay.train(small, tmp_path / "run", preset="paper")
     assert (run.manifest["method"], run.manifest["oracle"], run.manifest["weights"]) == (
         "aim-greedy",
         "bcq",
@@ -194,9 +197,11 @@ def test_the_paper_preset_is_the_papers_schedule_and_says_so(habit: Habit, tmp_p
     assert (train.screening, train.folds) == (False, 1)
     assert any(not missing(note, "J is 5 times") for note in run.manifest["notes"])
     split = run.data().manifest.users_per_split
-    assert split["learn"] / 5000 == pytest.approx(0.9, abs=0.01)
+    assert split["learn"] / 150 == pytest.approx(0.9, abs=0.05)
     assert train.batch == 512
-    assert run.manifest["steps"] == round(2 * 7 * split["learn"] / 512 / 100) * 100
+    assert run.manifest["steps"] == 100, "no fewer than a candidate takes"
+    larger = log_game.set_up(habit_data, campaign, RULES["aim-greedy"], "bcq", 0)
+    assert larger.steps == round(2 * len(habit_data.rows_of(LEARN)) / 512 / 100) * 100
     assert 'preset = "paper"' in (tmp_path / "run" / "settings.toml").read_text()
     assert run.manifest["weights"] == "as found"
     assert WEIGHTS[run.manifest["weights"]] in run.manifest["notes"]
@@ -213,9 +218,11 @@ def test_single_best_serves_one_policy(habit: Habit, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_the_paper_preset_on_prepared_data_says_what_it_cannot_change(quick_data: Path, tmp_path: Path) -> None:
-    run = outlay.train(quick_data, tmp_path / "run", preset="paper", method="aim-greedy")
-    assert any(not missing(note, "preset", "split", "[0.7, 0.15, 0.15]") for note in run.manifest["notes"])
+def test_the_paper_preset_on_prepared_data_says_what_it_cannot_change(small: Path, tmp_path: Path) -> None:
+    mine = Campaign.load(small).with_train(shares=[0.9, 0.06, 0.04])
+    data = outlay.prepare(mine, tmp_path / "data").folder
+    run = outlay.train(data, tmp_path / "run", preset="paper", method="aim-greedy")
+    assert any(not missing(note, "prepared data", "split", "[0.9, 0.06, 0.04]") for note in run.manifest["notes"])
 
 
 @pytest.mark.parametrize(
@@ -250,10 +257,10 @@ def test_the_paper_preset_on_prepared_data_says_what_it_cannot_change(quick_data
     ],
 )
 def test_what_can_be_reached_is_told_as_the_limits_are_written(
-    change: tuple[str, str], words: tuple[str, str], habit: Habit, tmp_path: Path
+    change: tuple[str, str], words: tuple[str, str], few: Habit, tmp_path: Path
 ) -> None:
     with pytest.raises(InfeasibleError, match=rf"{words[0]}.*{words[1]}"):
-        outlay.train(habit.changed(tmp_path / "in", change), tmp_path / "run")
+        outlay.train(few.changed(tmp_path / "in", change), tmp_path / "run")
 
 
 def test_a_limit_that_no_policy_keeps_is_infeasible_and_the_smallest_reachable_cost_is_told(
@@ -291,10 +298,10 @@ def test_what_outlay_did_not_write_is_not_replaced(habit: Habit, tmp_path: Path)
 
 
 def test_an_older_run_stays_until_the_new_one_is_finished(
-    habit: Habit, quick_data: Path, run: Path, tmp_path: Path
+    few: Habit, quick_data: Path, run: Path, tmp_path: Path
 ) -> None:
     before = (run / "manifest.json").read_bytes()
-    path = habit.changed(tmp_path / "in", (f"at_most = {LIMIT}", "at_most = 0.3"))
+    path = few.changed(tmp_path / "in", (f"at_most = {LIMIT}", "at_most = 0.3"))
     with pytest.raises(InfeasibleError):
         outlay.train(path, run, method="aim-greedy")
     assert (run / "manifest.json").read_bytes() == before
