@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 import outlay
-from conftest import TRAIN, Habit
+from conftest import Habit
 from outlay.bundles.pool import Pool
 from outlay.choosing.choose import Selection
 from outlay.choosing.evaluated_policy import mixture_of
@@ -45,7 +45,7 @@ Array = NDArray[Any]
 
 pytestmark = pytest.mark.usefixtures("few_budgets")
 SHARES = st.lists(st.floats(0.01, 1), min_size=1, max_size=4).map(lambda w: np.array(w) / np.sum(w))
-FAST = {"layers": (8,), "embedding": 2, "min_steps": 200, "epochs": 0.1}
+FAST = {"epochs": 0.1}  # as `habit` learns otherwise, and with its programs
 
 
 def silent(_: float, __: str) -> None:
@@ -292,11 +292,9 @@ def test_runs_of_other_folds_are_not_compared(run: Run, finished: Path) -> None:
 
 
 @pytest.mark.slow
-def test_networks_learn_in_folds_and_go_on_where_they_were_killed(tmp_path: Path) -> None:
+def test_networks_learn_in_folds_and_go_on_where_they_were_killed(habit: Habit, tmp_path: Path) -> None:
     """What is resumed after the first fold ends as the whole training does."""
-    path = outlay.simulate("habit", tmp_path / "log", users=2000, seed=1)
-    short = TRAIN.replace("min_steps = 2000", "min_steps = 500") + "folds = 2\n"
-    path.write_text(path.read_text() + short)
+    path = habit.changed(tmp_path, ("epochs = 1.0", "epochs = 0.1\nfolds = 2"))
     whole = outlay.train(path, tmp_path / "whole", oracle="orthogonal")
     calls = []
 
@@ -316,7 +314,7 @@ def test_networks_learn_in_folds_and_go_on_where_they_were_killed(tmp_path: Path
     networks = [np.load(whole.folder / "frontier" / f"network-{k}.npz")["head_weight"] for k in (0, 1)]
     assert not np.array_equal(*networks)
     found = outlay.evaluate(resumed)
-    assert found.certificate.users == 2000
+    assert found.certificate.users == 6000
     assert len(outlay.frontier(resumed).requested) == 1
 
 

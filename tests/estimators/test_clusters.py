@@ -247,8 +247,8 @@ def _only(log: Transitions, users: NDArray[Any]) -> NDArray[Any]:
 def test_intervals_hold_the_truth_where_cities_differ_and_without_clusters_they_do_not(
     count: int, least: float
 ) -> None:
-    """Uneven cities, each with a reward of its own: 95% intervals of the fitted value of the log's policy, 200 logs."""
-    world, logs = World.drawn(7), 200
+    """Uneven cities, each with a reward of its own: 95% intervals of the fitted value of the log's policy, 120 logs."""
+    world, logs = World.drawn(7), 120
     truth = float(world.cmdp.start @ (world.behaviour * world.cmdp.reward).sum(axis=1))
     held = {True: 0, False: 0}
     for seed in range(logs):

@@ -473,11 +473,11 @@ def test_few_users_behind_a_number_are_not_recommended() -> None:
 
 @pytest.fixture(scope="module")
 def many() -> tuple[Array, list[Marginal], Array]:
-    """Truths (reward, cost, reward@3, cost@3), estimates of 300 logs of 400 users, and their errors by PDIS."""
+    """Truths (reward, cost, reward@3, cost@3), estimates of 160 logs of 400 users, and their errors by PDIS."""
     world, policy = World.drawn(22), POLICIES[1]
     truth = np.append(tabular.measure(world.cmdp, policy), tabular.totals(world.cmdp, policy, 3)[2])
     found, product = [], []
-    for seed in range(300):
+    for seed in range(160):
         panel = Panel.of(world.log(400, 5, np.random.default_rng([seed, 99])), CERTIFY)
         row = policy[np.asarray(panel.state)]
         found.append(estimate(panel, counted(panel), row, days=(3,)))

@@ -25,7 +25,7 @@ from outlay.estimators.path_bias import OutcomeBias, PathBias, corrected
 from outlay.estimators.row_features import days_before
 from outlay.estimators.units import coordinates
 
-TIRED, DAYS, DISCOUNT = -0.25, 12, 0.8
+TIRED, DAYS, DISCOUNT, LOGS = -0.25, 12, 0.8, 50
 
 
 @cache
@@ -133,22 +133,22 @@ def bound(fitted: Fitted, second: Joint | None, old: Fitted) -> tuple[float, flo
     ],
 )
 def test_bounds_of_a_policy_that_the_state_misjudges_miss_as_often_as_they_may(effect: float) -> None:
-    """80 logs of 500 users: with the fitted evaluation alone most bounds of the costlier policies miss."""
-    logs, truth = 80, truths(1, effect)
+    """50 logs of 500 users: with the fitted evaluation alone most bounds of the costlier policies miss."""
+    truth = truths(1, effect)
     # The log's own policy: half of the coupons, today and the day before.
     old = 0.45 + effect / 2 * DISCOUNT
     over = lower = alone = 0
-    for seed in range(logs):
+    for seed in range(LOGS):
         fitted, second, log = always(1, effect, 500, seed)
         cost, gain = bound(fitted, second, log)
         over += cost < truth["cost"]
         lower += gain > truth["reward"] - old
         by_itself = bound(fitted, None, log)
         alone += by_itself[0] < truth["cost"] or by_itself[1] > truth["reward"] - old
-    noise = 2 * np.sqrt(0.025 * 0.975 / logs)
-    assert over / logs <= 0.025 + noise
-    assert lower / logs <= 0.025 + noise
-    assert alone / logs > 0.3 or abs(effect) < 0.08
+    noise = 2 * np.sqrt(0.025 * 0.975 / LOGS)
+    assert over / LOGS <= 0.025 + noise
+    assert lower / LOGS <= 0.025 + noise
+    assert alone / LOGS > 0.3 or abs(effect) < 0.08
 
 
 def test_a_policy_that_costs_nothing_takes_nothing_from_the_others_whatever_their_order() -> None:

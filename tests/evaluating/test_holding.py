@@ -164,7 +164,7 @@ def test_other_limits_keep_their_margins(habit: Habit, tmp_path: Path) -> None:
     """No ledger has a cap of them, and least of all of a floor."""
     for name, budget in (("ceiling", SECOND), ("floor", FLOOR)):
         path = habit.changed(
-            tmp_path / name, ("\n[train]", budget + '\nhold = "serving"'), ("min_steps = 2000", "min_steps = 1000")
+            tmp_path / name, ("\n[train]", budget + '\nhold = "serving"'), ("min_steps = 2000", "min_steps = 500")
         )
         try:
             run = outlay.train(path, tmp_path / name / "run", method="aim-greedy")

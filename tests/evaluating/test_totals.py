@@ -134,7 +134,7 @@ def test_intervals_and_bounds_hold_the_truth_of_some_logs() -> None:
 @pytest.mark.slow
 def test_intervals_and_bounds_hold_the_truth_as_often_as_they_say() -> None:
     """95% intervals, 90% bounds; those that hold two estimates are wider than they need be where both are right."""
-    logs = 100
+    logs = 60
     found = Counter(coverage(SOME))
     found.update(coverage(range(len(SOME), logs)))
     for name, count in found.items():

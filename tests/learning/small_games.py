@@ -16,7 +16,7 @@ from outlay.learning.heads import critic_coordinates
 from outlay.learning.mixing import RULES
 from small_logs import campaign, draw, random_cmdp
 
-TRAIN = {"layers": [8], "batch": 32, "min_steps": 600, "epochs": 0.1, "candidate_every": 20, "learning_rate": 1e-2}
+TRAIN = {"layers": [8], "batch": 32, "min_steps": 600, "epochs": 0.1, "candidate_every": 20, "learning_rate": 3e-3}
 BUDGETS = [{"name": "a", "cost": "a", "at_most": 0.8}, {"name": "b", "cost": "b", "at_least": 0.4}]
 
 

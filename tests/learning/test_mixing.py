@@ -112,26 +112,17 @@ def test_the_rules_are_ordered_single_best_greedy_lp(stream: tuple[Floats, Float
         assert loss <= greedy_loss + 1e-6 * np.abs(points[:, 0]).max()
 
 
-@pytest.mark.parametrize(
-    ("name", "m", "steps"),
-    [
-        ("aim-mean", 1, 20_000),
-        ("aim-mean", 2, 10_000),
-        ("aim-mean", 10, 20_000),
-        ("aim-greedy", 1, 20_000),
-        ("aim-greedy", 2, 10_000),
-        ("aim-greedy", 10, 10_000),
-    ],
-)
-def test_aim_does_not_drift(name: str, m: int, steps: int) -> None:
+@pytest.mark.parametrize("name", AIM)
+@pytest.mark.parametrize("m", [1, 2, 10])
+def test_aim_does_not_drift(name: str, m: int) -> None:
     """Many steps, one coordinate in units of 1e9: the state stays as good and as small as after the first steps."""
     rng = np.random.default_rng(m)
-    points = rng.normal(size=(steps, 1 + m)) * np.r_[1e9, np.ones(m)]
+    points = rng.normal(size=(5000, 1 + m)) * np.r_[1e9, np.ones(m)]
     chosen = RULES[name]
     state = chosen.init(rule.constraints(np.full(m, -0.2)))
     for t, point in enumerate(points):
         state = chosen.step(state, t, point)
-        if t % (steps // 20) == 0:
+        if t % 500 == 0:
             check_aim(state, np.abs(points[: t + 1]).max(axis=0))
     check_aim(state, np.ptp(points, axis=0))
     if name == "aim-mean":

@@ -14,7 +14,10 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+import small_logs
 from outlay.bundles.reference import forward
+from outlay.core.cmdp import TabularCMDP
+from outlay.core.schema import Categorical
 from outlay.core.transitions import LEARN, SELECT, Transitions
 from outlay.learning.checkpoint import TrainingKey
 from outlay.learning.heads import critic_coordinates
@@ -24,10 +27,12 @@ from outlay.nets import batches
 from outlay.nets.batches import gather
 from outlay.nets.network import Linear
 from outlay.nets.orthogonal import EffectShape, arrays_of, init_orthogonal, tell, value_heads
-from small_logs import campaign, effects, exact_q, log_of, q_of, random_cmdp, transitions
+from small_logs import campaign, effects, exact_q, q_of, random_cmdp, transitions
 
 GAMMA = 0.8
-STATES = 100  # values of the field in logs of effects
+STATES = 100  # values of the field, whether they occur or not: one program learns from all logs of as many rows
+
+TWO = [{"name": name, "cost": name, "at_most": 0.8} for name in "ab"]
 
 
 def training(data: Transitions, steps: int = 2000, **train: Any) -> Orthogonal:
@@ -39,23 +44,26 @@ def training(data: Transitions, steps: int = 2000, **train: Any) -> Orthogonal:
     return Orthogonal(data, about, coords, bound, 0, data.rows_of(LEARN), 0)
 
 
+def log_of(model: TabularCMDP, **options: Any) -> Transitions:
+    data = small_logs.log_of(model, **options)
+    field = Categorical(data.schema.categorical[0].name, tuple(map(str, range(STATES))))
+    return replace(data, schema=replace(data.schema, categorical=(field,)))
+
+
 def test_the_effects_are_those_of_the_model_on_the_day_and_after_it() -> None:
     model = random_cmdp(25)
     problem = training(log_of(model))
     *_, progress = problem.blocks(problem.begin())
     found = answers(problem, progress)
-    q = q_of(found.network, 3)
+    q = q_of(found.network, STATES)[:3]
     said, truth = q[:, :, 0], exact_q(model, np.full(3, 1 / 3))
     assert np.abs(effects(said) - effects(truth)).max() < 0.1 * np.abs(effects(truth)).max()
     assert np.abs(said - truth).max() < 0.1 * np.abs(truth).max()  # levels too
 
 
 def log_of_effects(effect: NDArray[np.float64], level: NDArray[np.float64]) -> Transitions:
-    """Days of 6,000 users; the reward is the level of the day's state and its effect for each unit of the action.
-
-    The field has STATES values, whether they occur or not, so that one program learns from every such log.
-    """
-    rng, users, days = np.random.default_rng(0), 6000, 4
+    """Days of 2,000 users; the reward is the level of the day's state and its effect for each unit of the action."""
+    rng, users, days = np.random.default_rng(0), 2000, 8
     state, action = rng.integers(len(effect), size=users * days), rng.integers(3, size=users * days)
     reward = level[state] + effect[state] * (action - 1) + rng.normal(0, 0.5, users * days)
     return transitions(
@@ -67,7 +75,7 @@ def log_of_effects(effect: NDArray[np.float64], level: NDArray[np.float64]) -> T
         num_states=STATES,
         num_actions=3,
         about=campaign(0.0),
-        split=np.repeat([LEARN, SELECT], [5400, 600]),
+        split=np.repeat([LEARN, SELECT], [1800, 200]),
         counted=False,
     )
 
@@ -87,7 +95,7 @@ def test_a_field_that_changes_effects_and_nothing_else_is_learned_from() -> None
 
 @pytest.mark.slow
 def test_values_with_the_same_outcomes_are_taken_to_have_the_same_effects() -> None:
-    """216 rows of each of 100 values, of five kinds: too few for effects, but enough to tell the kinds apart."""
+    """144 rows of each of 100 values, of five kinds: too few for effects, but enough to tell the kinds apart."""
     kind = np.arange(STATES) % 5
     effect, level = np.array([0.0, 0.1, 0.2, 0.3, 0.4])[kind], np.array([2.0, 0.0, 3.0, 1.0, 4.0])[kind]
     found = effects_by_state(log_of_effects(effect, level))
@@ -115,7 +123,7 @@ def test_a_targeted_log_gives_the_same_effects() -> None:
         state=at[0],
         action=at[1],
         outcome=outcome,
-        num_states=3,  # of which two occur; as `log_of` has, and with it its program
+        num_states=STATES,
         num_actions=3,
         about=campaign(0.0),
         split=np.repeat([LEARN, SELECT], [1800, 200]),
@@ -123,7 +131,7 @@ def test_a_targeted_log_gives_the_same_effects() -> None:
     )
     problem = training(data)
     *_, progress = problem.blocks(problem.begin())
-    day = q_of(answers(problem, progress).network, 3)[:2, :, 0]
+    day = q_of(answers(problem, progress).network, STATES)[:2, :, 0]
     truth = effects(model.outcome)
     assert np.abs(effects(day) - truth).max() < 0.15 * np.abs(truth).max()
 
@@ -159,8 +167,8 @@ def test_policies_run_from_the_dearest_to_the_cheapest() -> None:
 
 @pytest.mark.slow
 def test_two_budgets_have_a_grid_of_both() -> None:
-    budgets = [{"name": name, "cost": name, "at_most": 0.8} for name in "ab"]
-    problem = training(log_of(random_cmdp(25, costs=2), about=campaign(GAMMA, budgets)), steps=300)
+    data = log_of(random_cmdp(25, costs=2), about=campaign(GAMMA, TWO), allowed=np.ones((3, 3), bool))
+    problem = training(data, steps=300)
     *_, progress = problem.blocks(problem.begin())
     found = answers(problem, progress)
     assert found.multiplier.shape == (49, 2)
@@ -196,7 +204,7 @@ def test_costs_that_follow_from_action_and_reward_are_found_and_others_are_not()
 @pytest.mark.slow
 def test_a_derived_cost_is_the_line_of_the_rewards_value_exactly() -> None:
     rng = np.random.default_rng(3)
-    users, days = 2000, 8  # as `log_of` has, and with it its program
+    users, days = 2000, 8
     action, state = rng.integers(3, size=users * days), rng.integers(3, size=users * days)
     active = rng.random(users * days) < 0.2 + 0.1 * action + 0.1 * state
     data = transitions(
@@ -205,7 +213,7 @@ def test_a_derived_cost_is_the_line_of_the_rewards_value_exactly() -> None:
         state=state,
         action=action,
         outcome=np.stack([active, 0.5 + action * active], axis=1),
-        num_states=3,
+        num_states=STATES,
         num_actions=3,
         about=campaign(0.0),
         split=np.repeat([LEARN, SELECT], [1800, 200]),
@@ -213,14 +221,14 @@ def test_a_derived_cost_is_the_line_of_the_rewards_value_exactly() -> None:
     )
     problem = training(data, steps=300)
     *_, progress = problem.blocks(problem.begin())
-    day = q_of(answers(problem, progress).network, 3)[:, :, 0]
+    day = q_of(answers(problem, progress).network, STATES)[:3, :, 0]
     np.testing.assert_allclose(day[..., 1], 0.5 + np.arange(3) * day[..., 0], atol=1e-4)
 
 
 @pytest.mark.slow
 def test_rows_without_a_choice_and_actions_that_were_not_allowed_teach_no_effect() -> None:
     """Forced rows have another reward, and in one state the dearest action is never allowed."""
-    model = random_cmdp(25)
+    model = random_cmdp(25, costs=2)
     allowed = np.array([[1, 1, 1], [1, 1, 0], [1, 1, 1]], bool)
     plain = log_of(model)
     action = np.where((np.asarray(plain.action) == 2) & (np.asarray(plain.number_columns)[:, 0] == 1), 0, plain.action)
@@ -234,9 +242,9 @@ def test_rows_without_a_choice_and_actions_that_were_not_allowed_teach_no_effect
         state=state,
         action=action,
         outcome=outcome,
-        num_states=3,
+        num_states=STATES,
         num_actions=3,
-        about=campaign(0.0),
+        about=campaign(0.0, TWO),
         forced=forced,
         allowed=allowed,
         split=np.repeat([LEARN, SELECT], [1800, 200]),
@@ -244,7 +252,7 @@ def test_rows_without_a_choice_and_actions_that_were_not_allowed_teach_no_effect
     )
     problem = training(data)
     *_, progress = problem.blocks(problem.begin())
-    day = q_of(answers(problem, progress).network, 3)[:, :, 0]
+    day = q_of(answers(problem, progress).network, STATES)[:3, :, 0]
     known = [0, 2]
     truth = effects(model.outcome[known])
     assert np.abs(effects(day[known]) - truth).max() < 0.4 * np.abs(truth).max()  # forced rows would make it 10 times
@@ -329,7 +337,7 @@ def test_effects_have_the_size_that_other_users_show() -> None:
         found = answers(
             problem, replace(progress, best=progress.best._replace(learner=learner._replace(averaged=scaled)))
         )
-        return effects(q_of(found.network, 3))
+        return effects(q_of(found.network, STATES)[:3])
 
     whole = effects_of(1.0)
     np.testing.assert_allclose(effects_of(0.5), whole, atol=0.03 * np.abs(whole).max())

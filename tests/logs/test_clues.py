@@ -28,7 +28,7 @@ def test_a_column_is_as_likely_as_its_clues_and_none_is_an_answer() -> None:
 
 def test_what_is_sure_is_right_and_most_of_the_rest_too() -> None:
     scores: dict[str, dict[str, Score]] = {}
-    logs = 14
+    logs = 8
     for number in range(logs):
         judge(draw(np.random.default_rng([77, number]), 500), scores, f"drawn {number}")
     for role, least in (("user", 0.8), ("action", 0.6), ("reward", 0.6)):
