@@ -217,6 +217,12 @@ def test_single_best_serves_one_policy(habit: Habit, tmp_path: Path) -> None:
     assert run.manifest["weights"] == "one policy"
 
 
+def test_the_paper_preset_may_learn_every_budget(few: Habit, tmp_path: Path) -> None:
+    """Limits are held there as in any campaign; only the weights that rules find hold none."""
+    run = outlay.train(few.campaign, tmp_path / "run", preset="paper", method="frontier", oracle="tabular")
+    assert (run.manifest["method"], run.campaign.train.preset) == ("frontier", "paper")
+
+
 @pytest.mark.slow
 def test_the_paper_preset_on_prepared_data_says_what_it_cannot_change(small: Path, tmp_path: Path) -> None:
     mine = Campaign.load(small).with_train(shares=[0.9, 0.06, 0.04])

@@ -348,7 +348,7 @@ class FoldPolicies:
         return GridProblem(
             self.points.only(places),
             self.aim[places],
-            context.campaign.with_train(hold="serving") if held else context.campaign,
+            context.campaign.held_while_serving() if held else context.campaign,
             context.scale,
             context.alpha * (1 - OWN),
             data.independent(data.certifying),

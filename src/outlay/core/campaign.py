@@ -757,6 +757,10 @@ class Campaign(Settings):
         log, meta = self.log.model_copy(update={"once": True}), self.meta.model_copy(update=ONCE)
         return self.model_copy(update={"log": log, "meta": meta})
 
+    def held_while_serving(self) -> Campaign:
+        """The same campaign with the money budget held while serving, whatever preset its settings came from."""
+        return self.with_train(hold="serving", preset="outlay")
+
     def with_train(self, **changes: Any) -> Campaign:
         """The same campaign with some settings of `[train]` replaced (None: left as they are).
 

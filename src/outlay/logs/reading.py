@@ -280,13 +280,16 @@ def _nan_aware(run: Run) -> list[str]:
 
     Source: github.com/duckdb/duckdb/issues/25521.
     """
-    options = (
-        "SELECT list_contains(parameters, 'can_have_nan') FROM duckdb_functions() WHERE function_name = 'read_parquet'"
-    )
-    if any(known for (known,) in run(options)):
+    if _knows_nan():
         return ["can_have_nan = true"]
     run("SET disabled_optimizers = 'statistics_propagation'")  # before DuckDB 1.3
     return []
+
+
+@cache
+def _knows_nan() -> bool:
+    asked = "list_contains(parameters, 'can_have_nan') FROM duckdb_functions() WHERE function_name = 'read_parquet'"
+    return any(known for (known,) in duckdb.execute(f"SELECT {asked}").fetchall())
 
 
 def _with_nulls(name: str, type_: str, missing: Sequence[str]) -> str:

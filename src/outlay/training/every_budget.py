@@ -224,7 +224,7 @@ def _learn_fold(data: Transitions, task: Task, oracle: str, folder: Path, report
     chosen = choose_among(context, kept, found.at, len(kept), constants=constants)
     spending = None
     if campaign.budgets[campaign.money].sign > 0 and not any(campaign.held):
-        held = replace(context, campaign=campaign.with_train(hold="serving"))
+        held = replace(context, campaign=campaign.held_while_serving())
         spending = choose_among(held, kept, found.at, len(kept), constants=constants)
     measured = [kept for kept in chosen.measured if kept.withheld is None]
     policies = FoldPolicies(context, _and_constants(measured, chosen, spending), chosen.measure.old(), chosen, spending)
