@@ -248,9 +248,7 @@ def test_a_scored_file_and_an_allocation_have_the_names(trained: Run, tmp_path: 
 
     scored = outlay.score(trained.bundle, rows, tmp_path / "scored.csv")
     listed = allocate_users(trained, rows, 3.0, tmp_path / "listed.csv", cost="reserve")
-    nothing = allocate_users(
-        trained, rows, 0.0, tmp_path / "nothing.csv"
-    )  # what costs nothing in every row costs nothing
+    nothing = allocate_users(trained, rows, 0.0, tmp_path / "nothing.csv")  # what never costs anything costs nothing
 
     assert (nothing.cost, nothing.shares["none"]) == (0.0, 1.0)
     assert set(scored.shares) == set(listed.shares) == set(OFFERS)

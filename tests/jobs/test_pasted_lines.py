@@ -83,6 +83,19 @@ def test_two_decisions_of_a_day_become_rows_by_the_line_offered(tmp_path: Path, 
     assert len(outlay.prepare(path, tmp_path / "data").action) == 120
 
 
+def test_two_rows_of_a_difference_of_dates_are_told_as_ever(tmp_path: Path) -> None:
+    columns = panel()
+    start = datetime.datetime(2027, 3, 1, 9)
+    columns["sent"] = [start + datetime.timedelta(hours=6 * day) for day in columns.pop("day")]
+    path = campaign_file(tmp_path, columns)
+    path.write_text(
+        path.read_text().replace('time = "day"', "time = \"cast(sent as date) - cast('2027-01-01' as date)\"")
+    )
+
+    with pytest.raises(OutlayError, match=r"repeat a user and time.*Keep one row per user"):
+        outlay.prepare(path, tmp_path / "data")
+
+
 @pytest.mark.parametrize("role", ["action", "reward", "cost", "numeric"])
 def test_decimal_commas_are_told_and_become_numbers_by_the_expression_offered(tmp_path: Path, role: str) -> None:
     columns = panel()

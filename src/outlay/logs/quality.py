@@ -25,7 +25,7 @@ from outlay.logs.values import exactly
 
 MAX_ACTIONS, MAX_SEGMENTS = 255, 50
 LARGEST = 1e30  # of an amount: networks have floats up to 3e38, and variances square
-TO_DATE = re.compile(r"cast\((.+) as date\)", re.IGNORECASE)
+TO_DATE = re.compile(r"cast\(((?:(?! as date\)).)+) as date\)", re.IGNORECASE)  # one, of all
 PLACE = re.compile(r"\b(row_number|rowid)\b", re.IGNORECASE)  # in SQL of a user
 EMPTY = 0.02  # share of the log's days on which nobody has a row, from which that is told
 LONG, LONGER = 60, 20  # units of time, and times the usual gap, beyond which a user may be somebody else
