@@ -23,6 +23,7 @@ from test_documents import PAGES, ROOT, commands
 import outlay
 from command_line import outlay as command
 
+pytestmark = pytest.mark.usefixtures("few_budgets")
 NOT_RUN = {
     "outlay serve": "runs until it is stopped; tests/cli/test_serve_command.py starts it",
     "outlay export-log": "needs a ledger; tests/serve/test_serving_document.py runs it after the page's requests",

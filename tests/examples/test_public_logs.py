@@ -30,7 +30,8 @@ from outlay.jobs.report import report
 from outlay.jobs.train import train
 
 LARGE = {"voters", "completejourney"}
-# One fold instead of four, and few steps: these logs end as they do by what `check` finds, or for want of events.
+# One fold instead of four, few steps and one learner: these logs end as they do by what `check` finds, or for want of
+# events.
 SHORT = {"folds": 1, "min_steps": 200, "candidate_every": 50, "epochs": 1.0}
 SHORTENED = ("charitable_match", "couponsretailer", "completejourney")
 
@@ -98,7 +99,7 @@ def job(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Job]:
         section = "" if "\n[train]\n" in text else "\n[train]"
         settings = "\n".join(f"{key} = {value}" for key, value in SHORT.items())
         path.write_text(f"{text}{section}\n{settings}\n", encoding="utf-8")
-        run = train(path, folder / "run")
+        run = train(path, folder / "run", oracle="trees")
         evaluation = evaluate(run)
         return Job(run.data(), evaluation, report(run).read_text(encoding="utf-8"))
 

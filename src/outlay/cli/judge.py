@@ -227,7 +227,7 @@ def frontier(
         list[str] | None,
         typer.Option(
             "--budget",
-            metavar="NUMBER",
+            metavar="LIMIT",
             help="A limit of the money budget, or a change of the campaign's, as +20%; repeat the option for several.",
         ),
     ] = None,
