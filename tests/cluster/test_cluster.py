@@ -147,7 +147,7 @@ def alone(city: Path) -> Callable[[str], list[float]]:
 def test_two_workers_make_the_steps_of_one_process(
     city: Path, alone: Callable[[str], list[float]], tmp_path: Path
 ) -> None:
-    """Of the orthogonal critic the test of a killed worker, below, says it too."""
+    """The test of a killed worker, below, proves the same for the orthogonal critic."""
     together = spec_of(city, tmp_path / "together", "bcq")
     train_networks(together, together.open()[0], 2, resume=False, report=silent)
     wanted, found = alone("bcq"), losses(together.folder, together)

@@ -153,7 +153,7 @@ def test_where_states_are_many_errors_are_those_that_another_log_has(rich: Path,
 
 
 def test_where_states_are_many_users_may_come_in_clusters(rich: Path, tmp_path: Path) -> None:
-    """Of users who have nothing in common, so that errors are the same."""
+    """Clusters of users who have nothing in common leave errors as they are."""
     clustered = tmp_path / "campaign.toml"
     text = rich.read_text().replace('user = "user"', 'user = "user"\ncluster = "user // 3"')
     clustered.write_text(text.replace('"log.parquet"', f'"{rich.parent}/log.parquet"'))

@@ -26,7 +26,7 @@ def campaign(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def fitted(run: Run) -> list[list[float]]:
-    """Of every policy: the mixture may be of a constant action alone."""
+    """The values of all policies of a run, since its mixture may hold a constant action alone."""
     found: list[list[float]] = StoredFrontier.read(run.folder / "frontier").points.value.tolist()
     return found
 

@@ -15,7 +15,7 @@ import gzip
 import io
 import re
 import sqlite3
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
@@ -42,7 +42,7 @@ DELIMITERS = ";\t|,"
 SIGNS = "[€$£¥₹₽%]|EUR|USD|GBP|CHF"
 
 DAY_FIRST, YEAR_FIRST = r"\d{1,2}[./-]\d{1,2}[./-]\d{2,4}([ T].*)?", r"\d{4}[./-]\d{1,2}[./-]\d{1,2}([ T].*)?"
-A_MONTH = r"\d.*(jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec)|(jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec).*\d"
+MONTHS = "jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec"
 NAMED_MONTHS = tuple(
     form.format(month=month, year=year)
     for month in ("%b", "%B")
@@ -211,16 +211,16 @@ def readable(files: list[str], folder: Path, encoding: str | None) -> list[str]:
     Raises:
         LogError: if bytes of a file are none of that encoding.
     """
-    copies = []
+    copies, encoding = [], encoding or "utf-8"
     for i, name in enumerate(files):
         doubled = _doubled(name)
-        if encoding in (None, "utf-8") and not doubled:
+        if encoding == "utf-8" and not doubled:
             copies.append(name)
             continue
         copy = folder / f"recoded{i}.csv"
         try:
             with _bytes(name) as file, copy.open("wb") as out:
-                for text in codecs.iterdecode(_chunks(file), encoding or "utf-8"):
+                for text in codecs.iterdecode(_chunks(file), encoding):
                     text = text.replace("\r", "") if doubled else text
                     out.write(text.removeprefix("\ufeff").encode())
         except UnicodeError as error:
@@ -552,14 +552,19 @@ def _dates(
 def _named_month(run: Run, relation: str, column: str) -> str | None:
     """The format of a text column of dates with months by their English names, such as 10-Mar-2026; or None."""
     held = f"nullif(trim({column}), '')"
-    fitting = ", ".join(f"count(coalesce({date_sql(held, form)}, {moment_sql(held, form)}))" for form in NAMED_MONTHS)
-    [(present, named)] = run(
-        f"SELECT count({held}), count(*) FILTER (regexp_matches({held}, '{A_MONTH}', 'i')) FROM {relation}"
-    )
+    whole = f"regexp_matches({held}, '\\d.*({MONTHS})|({MONTHS}).*\\d', 'i')"
+    [(present, named, one)] = run(f"SELECT count({held}), count(*) FILTER ({whole}), min({held}) FROM {relation}")
     if not named or named < present:
         return None
-    [counts] = run(f"SELECT {fitting} FROM {relation}")
-    return next((form for form, count in zip(NAMED_MONTHS, counts, strict=True) if count == present), None)
+
+    def counted(forms: Sequence[str], text: str, rows: str) -> tuple[Any, ...]:
+        fits = (f"count(coalesce({date_sql(text, form)}, {moment_sql(text, form)}))" for form in forms)
+        return run(f"SELECT {', '.join(fits)}{rows}")[0]
+
+    example = "'" + one.replace("'", "''") + "'"
+    likely = [form for form, fits in zip(NAMED_MONTHS, counted(NAMED_MONTHS, example, ""), strict=True) if fits]
+    counts = counted(likely, held, f" FROM {relation}") if likely else ()
+    return next((form for form, count in zip(likely, counts, strict=True) if count == present), None)
 
 
 def _day(form: str) -> str:

@@ -25,7 +25,7 @@ from outlay.logs.values import exactly
 
 MAX_ACTIONS, MAX_SEGMENTS = 255, 50
 LARGEST = 1e30  # of an amount: networks have floats up to 3e38, and variances square
-TO_DATE = re.compile(r"cast\(((?:(?! as date\)).)+) as date\)", re.IGNORECASE)  # one, of all
+TO_DATE = re.compile(r"cast\(((?:(?! as date\)).)+) as date\)", re.IGNORECASE)  # and nothing beside it
 PLACE = re.compile(r"\b(row_number|rowid)\b", re.IGNORECASE)  # in SQL of a user
 EMPTY = 0.02  # share of the log's days on which nobody has a row, from which that is told
 LONG, LONGER = 60, 20  # units of time, and times the usual gap, beyond which a user may be somebody else
@@ -445,20 +445,19 @@ def _alike(actions: list[Action], log: Log) -> list[Finding]:
     return [Finding("warning", "log.action", message, way_out, len(names))]
 
 
-def _as_decisions(log: Log, duplicates: int) -> str:
-    """The lines that make each row a decision, where a time of day tells a user's rows apart."""
+def _as_decisions(log: Log, duplicates: int) -> str | None:
+    """The line that numbers each user's rows, where a time of day tells them apart; None where none does."""
     user, time = str(log.campaign.log.user), str(log.campaign.log.time)
     moment = log.source.term("log.time", cut[1] if (cut := TO_DATE.fullmatch(time)) else time)
     if not moment.type.startswith("TIMESTAMP"):
-        return ""
+        return None
     pair = f"({log.source.term('log.user', user).sql}, {moment.sql})"
     [(same,)] = log.source.run(f"SELECT count(*) - count(DISTINCT {pair}) FROM log_numbered")
     if 2 * same > duplicates:
-        return ""
+        return None
     known = log.source.columns
     who, when = (plain(text) if text in known else text for text in (user, moment.text))
-    line = setting("time", f"row_number() over (partition by {who} order by {when}) - 1")
-    return f'If each row is a decision of its own, write {line}, and unit = "decision" in [rows]. Else '
+    return setting("time", f"row_number() over (partition by {who} order by {when}) - 1")
 
 
 def _links(log: Log, duplicates: int) -> list[Finding]:
@@ -466,10 +465,12 @@ def _links(log: Log, duplicates: int) -> list[Finding]:
     if duplicates:
         row = log.source.run("SELECT min(next_row) FROM links WHERE gap = 0")[0][0]
         place = _first(log, f"row = {row}")
-        way_out = (
-            f"{_as_decisions(log, duplicates)}keep one row per user and time: aggregate them, or filter with log.where."
-        )
-        way_out = way_out[0].upper() + way_out[1:]
+        one = "one row per user and time: aggregate them, or filter with log.where."
+        way_out = f"Keep {one}"
+        if (line := _as_decisions(log, duplicates)) is not None:
+            way_out = (
+                f'If each row is a decision of its own, write {line}, and unit = "decision" in [rows]. Else keep {one}'
+            )
         copied, way_out = copies_or(log.source.run, "log_kept", way_out)
         message = f"{duplicates:,} rows repeat a user and time, {place}.{copied}"
         findings.append(Finding("error", "log.rows", message, way_out, duplicates))
