@@ -83,9 +83,9 @@ def test_a_state_that_leaves_fatigue_out_is_told_by_the_true_bias(coupon: int) -
         if coupon and target != "reward@1":
             assert abs(number(fitted, target)[0] / truth - 1) > 0.2
             assert error < 0.02 * truth
-    found = PathBias.of(fitted, second, ("reward", "cost"))
+    found = PathBias.of(fitted, second, {"reward": "spend", "cost": "money"})
     assert next(each for each in found.outcomes if not each.none).name == "reward"
-    assert f"({found.outcomes[0].words}" in found.words
+    assert f"({found.outcomes[0].words('spend')}" in found.words
 
 
 def test_where_the_state_is_enough_errors_are_those_of_chance() -> None:
@@ -158,7 +158,7 @@ def test_a_policy_that_costs_nothing_takes_nothing_from_the_others_whatever_thei
     one, other = combine([free, dear], weights), combine([dear, free], weights[::-1])
     cost = 0.75 * number(dear, "cost")[0]
     assert number(one, "cost")[0] == pytest.approx(number(other, "cost")[0]) == pytest.approx(cost)
-    told = PathBias.of(always(0, TIRED, 2000, 1)[0], free, ("reward", "cost"))
+    told = PathBias.of(always(0, TIRED, 2000, 1)[0], free, {"reward": "reward", "cost": "cost"})
     assert [each.name for each in told.outcomes] == ["reward", "cost"]
     assert told.outcomes[1].value == 0
 
@@ -166,14 +166,14 @@ def test_a_policy_that_costs_nothing_takes_nothing_from_the_others_whatever_thei
 @pytest.mark.parametrize(
     ("bias", "words"),
     [
-        (OutcomeBias("cost", 2.0, -0.014, 0.018), "cost by -0.7% ± 0.9%"),
-        (OutcomeBias("cost", 2.0, 1e-4, 2e-4), "cost by less than 0.1%"),
-        (OutcomeBias("cost", 0.0, 0.0012, 0.0008), "cost by +0.0012 ± 0.0008"),
+        (OutcomeBias("cost", 2.0, -0.014, 0.018), "money by -0.7% ± 0.9%"),
+        (OutcomeBias("cost", 2.0, 1e-4, 2e-4), "money by less than 0.1%"),
+        (OutcomeBias("cost", 0.0, 0.0012, 0.0008), "money by +0.0012 ± 0.0008"),
     ],
 )
 def test_a_bias_is_told_in_percent_of_its_mean_where_it_has_one(bias: OutcomeBias, words: str) -> None:
     assert not bias.none
-    assert bias.words == words
+    assert bias.words("money") == words
 
 
 def test_rounding_is_no_bias() -> None:
@@ -181,7 +181,7 @@ def test_rounding_is_no_bias() -> None:
     assert OutcomeBias("reward", 0.5, 1.4e-9, 2.5e-11).none
     fitted, _, _ = always(1, TIRED, 500, 0)
     shifted = corrected(fitted, fitted.picked(["reward"], [fitted.column("reward")], [1e-9]))
-    assert [each.none for each in PathBias.of(fitted, shifted, ("reward",)).outcomes] == [True]
+    assert [each.none for each in PathBias.of(fitted, shifted, {"reward": "reward"}).outcomes] == [True]
 
 
 def test_rows_of_one_day_have_no_earlier_days() -> None:

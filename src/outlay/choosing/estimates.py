@@ -6,7 +6,7 @@ those means are relied on only if `windowed.py` finds no fault.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -112,8 +112,8 @@ class PolicyEstimates:
             rows += found
         return rows
 
-    def bias(self, names: Sequence[str]) -> PathBias | None:
-        """Return how far the estimate that assumes less is from the fitted means of `names`."""
+    def bias(self, names: Mapping[str, str]) -> PathBias | None:
+        """Return how far the estimate that assumes less is from the fitted means of `names`, as tables call them."""
         return None if self.second is None else PathBias.of(self.fitted, self.second, names)
 
 

@@ -712,6 +712,11 @@ class Campaign(Settings):
         return known[name].label if name in known else name
 
     @property
+    def told_outcomes(self) -> dict[str, str]:
+        """{outcome: what tables call it}: of `reward`, then of the budgets."""
+        return {"reward": self.told("reward")} | {b.name: self.told("budgets", b.name) for b in self.budgets}
+
+    @property
     def source(self) -> Place:
         """The log's path or glob, absolute, or several; or its address. Of rows made of events, the tables' paths."""
         if self.log.source is not None:

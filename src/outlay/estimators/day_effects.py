@@ -32,7 +32,7 @@ Source: Jordà (2005) for local projections; Cameron and Miller (2015) for few c
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -213,8 +213,9 @@ def day_effects(
         )  # a user's surprise, not the day's
         response = _response(panel, rows, own, panel.outcome[:, j], min(span, MOST_RESPONSE))
         found.append(OutcomeByDay(name, shock / mean, trend / mean, response, error / mean, beyond))
+    names = panel.data.campaign.told_outcomes
     ahead = 0.0 if window else (len(day) + 1) / 2 + panel.discount / (1 - panel.discount)
-    return DayEffects(tuple(found), len(day), tuple(began.tolist()), span, _words(found, len(day)), ahead)
+    return DayEffects(tuple(found), len(day), tuple(began.tolist()), span, _words(found, len(day), names), ahead)
 
 
 def _between(residual: Array, at: NDArray[np.intp], day: NDArray[np.int64]) -> tuple[float, float, float, bool]:
@@ -258,13 +259,14 @@ def _response(panel: Panel, rows: NDArray[np.intp], residual: Array, outcome: Ar
     return tuple(told)
 
 
-def _words(outcomes: Sequence[OutcomeByDay], days: int) -> str:
+def _words(outcomes: Sequence[OutcomeByDay], days: int, names: Mapping[str, str]) -> str:
     parts = []
     for each in outcomes:
         if each.beyond_chance:
-            parts.append(f"{each.name} by {100 * each.shock:.2g}% from day to day")
+            parts.append(f"{names[each.name]} by {100 * each.shock:.2g}% from day to day")
         if each.trend:
-            parts.append(f"{each.name} {'rises' if each.trend > 0 else 'falls'} by {100 * abs(each.trend):.2g}% a day")
+            goes = "rises" if each.trend > 0 else "falls"
+            parts.append(f"{names[each.name]} {goes} by {100 * abs(each.trend):.2g}% a day")
     if not parts:
         return f"the {days} days differ no more than chance and the state explain"
     return f"days differ in ways that the state does not tell: {', '.join(parts)} (of {days} days)"

@@ -33,7 +33,7 @@ which this is the part that is linear in earlier days; the projection on summari
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -74,15 +74,14 @@ class OutcomeBias:
         """Whether the two are the same but for rounding."""
         return max(abs(self.value), self.std_error) <= ROUNDING * abs(self.mean)
 
-    @property
-    def words(self) -> str:
-        """`reward by -0.7% ± 0.9%`; in the unit of the mean where that is 0."""
+    def words(self, name: str) -> str:
+        """`spend by -0.7% ± 0.9%`, by what tables call it; in the unit of the mean where that is 0."""
         if not self.mean:
-            return f"{self.name} by {self.value:+.2g} ± {self.std_error:.2g}"
+            return f"{name} by {self.value:+.2g} ± {self.std_error:.2g}"
         share, error = (100 * x / abs(self.mean) for x in (self.value, self.std_error))
         if max(abs(share), error) < 0.05:
-            return f"{self.name} by less than 0.1%"
-        return f"{self.name} by {share:+.1f}% ± {error:.1f}%"
+            return f"{name} by less than 0.1%"
+        return f"{name} by {share:+.1f}% ± {error:.1f}%"
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,8 +97,8 @@ class PathBias:
     words: str
 
     @classmethod
-    def of(cls, fitted: Joint, second: Joint, names: Sequence[str]) -> PathBias:
-        """Compare the means of `names`, `reward` and the budgets, with those of an estimate that assumes less.
+    def of(cls, fitted: Joint, second: Joint, names: Mapping[str, str]) -> PathBias:
+        """Compare the means of `names`, each with what tables call it, with those of an estimate that assumes less.
 
         Where budgets are per user only totals were estimated, and the one over the most days is taken.
         """
@@ -110,7 +109,7 @@ class PathBias:
             error = float(less.std_error[column])
             if np.isfinite([mean, value, error]).all():
                 outcomes.append(OutcomeBias(name, mean, value, error))
-        return cls(tuple(outcomes), _words(outcomes))
+        return cls(tuple(outcomes), _words(outcomes, names))
 
 
 def corrected(fitted: Joint, bias: Joint) -> Joint:
@@ -339,10 +338,10 @@ def _before(panel: Panel, change: Array) -> Array:
     return total
 
 
-def _words(outcomes: Sequence[OutcomeBias]) -> str:
+def _words(outcomes: Sequence[OutcomeBias], names: Mapping[str, str]) -> str:
     if not outcomes:
         return "not compared"
-    told = [each.words for each in outcomes if not each.none]
+    told = [each.words(names[each.name]) for each in outcomes if not each.none]
     if not told:
         return "estimates that assume less give the same means"
     return (

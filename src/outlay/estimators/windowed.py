@@ -171,7 +171,7 @@ def claims_window(data: Transitions) -> Window | None:
         return None
     beyond = campaign.meta.discount**days
     least, most = (np.asarray(bound) for bound in (data.outcome.min(axis=0), data.outcome.max(axis=0)))
-    names = (campaign.told("reward"), *(campaign.told("budgets", budget.name) for budget in campaign.budgets))
+    names = campaign.told_outcomes.values()
     seen = ", ".join(f"{name} {low:g} to {high:g}" for name, low, high in zip(names, least, most, strict=True))
     span = "first day" if days == 1 else f"first {days} days"
     what = "Claims" if claimed(campaign, days) else "Means per day and per decision"

@@ -235,7 +235,7 @@ def _diagnostics(
     return Diagnostics(
         checks=checks.checks,
         days=measure.state.day_effects,
-        path_bias=found.new.bias(measure.panel.names),
+        path_bias=found.new.bias(campaign.told_outcomes),
         paths=matching_paths(weighed, campaign.meta.report_days),
         overlap=overlap(measure, policy, found.propensity),
         sensitivity=sensitivity(measure, policy, certificate, campaign),
