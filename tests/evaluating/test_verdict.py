@@ -264,3 +264,37 @@ def test_labels_stand_where_columns_would() -> None:
     assert not missing(told, "+10.0% active days against", "less coupon money, and coupon money at most")
     told = verdict(dear(), certificate(gain=0.0, gain_bound=-0.1), about).words
     assert "(coupon money is 2.5, and may be at most" in told
+
+
+@pytest.mark.parametrize(
+    ("theirs", "changes", "gain"),
+    [
+        (0.6, {}, 0.6 / 0.55 - 1),
+        (0.6, {"reason": HELD}, 0.6 / 0.55 - 1),
+        (0.551, {}, None),  # as much
+        (0.6, {"gain": 0.01, "gain_bound": -0.01}, None),  # nothing is to be served that they could be held against
+    ],
+)
+def test_constants_that_bring_more_for_the_whole_limit_are_told(
+    theirs: float, changes: dict[str, Any], gain: float | None
+) -> None:
+    """At its own spend the policy is ahead of constants; it leaves much of the limit unspent, and they do not."""
+    beside_it = Estimate(policy="constants", estimator="fqe", target="reward", value=theirs)
+    given = [*estimates(), beside_it]
+    found = verdict(
+        given, certificate(**changes), campaign(), constants=beside(0.02, 0.01), whole="2 for 100% of users"
+    )
+    if gain is None:
+        assert found.whole is None
+        return
+    assert found.whole is not None
+    assert found.whole.gain == pytest.approx(gain)
+    assert found.whole.words in found.words
+    assert not missing(found.whole.words, change(gain), "2 for 100% of users")
+    assert ("no room kept as proof" in found.whole.words) == (not changes)
+
+
+def test_a_constant_that_is_ahead_is_not_said_to_do_as_well() -> None:
+    ahead = of(beside(-0.05, -0.1), given=dear(), gain_bound=-0.01)
+    assert "a constant brings more, by estimate" in ahead.words
+    assert "may do as well" not in ahead.words

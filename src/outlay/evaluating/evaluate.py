@@ -39,7 +39,7 @@ from outlay.evaluating.certify import (
 )
 from outlay.evaluating.check_result import Judged
 from outlay.evaluating.checks import Checks
-from outlay.evaluating.constants import AgainstConstants, beside_constants, constants_of
+from outlay.evaluating.constants import AgainstConstants, Constants, beside_constants, constants_of
 from outlay.evaluating.diagnostics import ActionShare, daily, matching_paths, overlap, shares
 from outlay.evaluating.evaluation import Diagnostics, Evaluation, PairedDifference, SegmentEstimate
 from outlay.evaluating.first_days import FirstDays
@@ -62,8 +62,8 @@ class _Estimated(NamedTuple):
         observed: what was observed of the old policy.
         old: the log's own policy.
         new: the evaluated one.
-        constants: the best constant actions, or None.
-        notes: what they are, by the name of the policy.
+        constants: the best constant actions within the limits, or None.
+        given: what they are, or None.
         compared: the policy it is compared with, or None.
         members: of the evaluated one.
     """
@@ -73,7 +73,7 @@ class _Estimated(NamedTuple):
     old: PolicyEstimates
     new: PolicyEstimates
     constants: PolicyEstimates | None
-    notes: dict[str, str]
+    given: Constants | None
     compared: PolicyEstimates | None
     members: list[PolicyEstimates]
 
@@ -136,10 +136,16 @@ def evaluate_policy(
         settling=plan_settling(measure.data, campaign, bundle) if _unsettled(measure, campaign) else None,
         randomising=_randomising(measure, found, campaign, checks),
         verdict=verdict(
-            [*mine, *beside], certificate, campaign, policy.name, constants=yardstick, first_days=first_days
+            [*mine, *beside],
+            certificate,
+            campaign,
+            policy.name,
+            constants=yardstick,
+            whole=None if found.given is None or found.given.missed else found.given.words(measure.data),
+            first_days=first_days,
         ),
         diagnostics=_diagnostics(measure, policy, found, checks, certificate, campaign),
-        notes=found.notes,
+        notes={} if found.given is None else {"constants": found.given.words(measure.data)},
         daily=course,
         first_days=first_days,
         holding=None if run is None else holding_of(stored, campaign, certificate.gain),
@@ -181,7 +187,7 @@ def _estimated(
         checks.with_cautions(old),
         checks.with_cautions(new),
         None if constants is None else checks.with_cautions(constants),
-        {"constants": best[0].words(measure.data)} if best else {},
+        best[0] if best else None,
         None if compared is None else checks.with_cautions(compared),
         [checks.with_cautions(each) for each in _members(measure, policy, propensity)],
     )

@@ -66,6 +66,9 @@ class VerdictKind(StrEnum):
     TEST = "test"
 
 
+OWN_SPEND = (VerdictKind.OLD_RULED_OUT, VerdictKind.CONSTANT, VerdictKind.SERVE, VerdictKind.BEHIND_CAP)
+
+
 @dataclass(frozen=True, slots=True)
 class PolicyChange:
     """A policy against another one, in shares of the other's figures.
@@ -93,6 +96,19 @@ class PolicyChange:
         return self.spend is not None and self.spend < -SAME_SPEND
 
 
+@dataclass(frozen=True, slots=True)
+class WholeLimit:
+    """Constant actions that spend all that they may and are estimated to bring more than the policy at its own spend.
+
+    Attributes:
+        gain: of the objective, in shares of the policy's.
+        words: what they are, in a sentence.
+    """
+
+    gain: float
+    words: str
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
     """What to do.
@@ -105,6 +121,7 @@ class Verdict:
         broken: the limits that the old policy breaks.
         words: the verdict for people.
         fixed: those constant actions with their shares of users; empty where none keep the limits for as little.
+        whole: the best constant actions at the whole limit, if they are estimated to bring more; else None.
     """
 
     kind: VerdictKind
@@ -114,6 +131,7 @@ class Verdict:
     broken: tuple[BrokenLimit, ...]
     words: str
     fixed: tuple[tuple[Given, float], ...] = ()
+    whole: WholeLimit | None = None
 
 
 def verdict(
@@ -123,6 +141,7 @@ def verdict(
     policy: str = "mixture",
     *,
     constants: AgainstConstants | None = None,
+    whole: str | None = None,
     first_days: FirstDays | None = None,
 ) -> Verdict:
     """Serve `policy`, do not serve it, or test first: with the figures behind it.
@@ -133,6 +152,7 @@ def verdict(
         campaign: budgets, and what the reward is called.
         policy: its name in the estimates.
         constants: it beside the best constant actions at its spend; None where that was not measured.
+        whole: the constant actions that spend the whole limit and are `constants` in the estimates; None without any.
         first_days: how its first days differ from the others, which is said where it can be relied on.
     """
     money = campaign.budgets[campaign.money].name
@@ -156,6 +176,14 @@ def verdict(
         fixed=constants.given if constants is not None and constants.keep else (),
     )
     words = _Words(found, certificate, campaign, constants).all()
+    mine, its = (_value(estimates, name, objective(campaign)) for name in (policy, "constants"))
+    if found.kind in OWN_SPEND and whole is not None and mine and its is not None and its / mine > 1 + SAME_SPEND:
+        room = "" if certificate.held else ", with no room kept as proof,"
+        said = (
+            f"Constant actions that spend the whole limit{room} are estimated to bring {change(its / mine - 1)} "
+            f"{campaign.told('reward')} against this policy: {whole}."
+        )
+        found, words = replace(found, whole=WholeLimit(its / mine - 1, said)), f"{words} {said}"
     if certificate.held:
         words = f"{words} {AT_THAT_SPEND}"
     if first_days is not None and certificate.withheld is None and first_days.words:
@@ -363,7 +391,7 @@ class _Words:
             return f"{serve}: {claim}{spend}, and {best}; {self._kept}."
         return (
             f"Serve a constant: the policy brings {claim}{spend}, and {its}{self._kept}, but a constant "
-            f"may do as well: {beside.words}. No gain over it could be shown: the estimate is {more} ({least}){at}. "
+            f"{self._as_well}: {beside.words}. No gain over it could be shown: the estimate is {more} ({least}){at}. "
             "Serve the constant, whose own costs are estimated and not certified, or test the two against each other "
             "(outlay experiment plan)."
         )
@@ -402,8 +430,12 @@ class _Words:
         aside = f"{change(over.gain)} against the best constant actions ({self._at_least(over)}){self._spend(over)}"
         if over.sure:
             return f"{best}: {aside}"
-        as_well = f"Within that budget a constant may do as well as this policy: {beside.words}"
-        return f"{as_well}. The policy's estimate is {aside}"
+        return f"Within that budget a constant {self._as_well}: {beside.words}. The policy's estimate is {aside}"
+
+    @property
+    def _as_well(self) -> str:
+        over = self.found.constants
+        return "brings more, by estimate" if over is not None and over.gain < -SAME_SPEND else "may do as well"
 
     def _cost_of_the_cut(self) -> str:
         old = self.found.old

@@ -151,6 +151,8 @@ class PageOne:
         if self.kind is VerdictKind.OLD_RULED_OUT:
             same = f"Within the limit, the same for everyone may do as well: {self._fixed}."
             said.append(same if self._same else "Within the limit, nothing that was measured brings more.")
+        if verdict.whole is not None:
+            said.append(verdict.whole.words)
         return said
 
     @property
