@@ -60,18 +60,19 @@ class Holding:
                 f"Held while serving: no margin is kept below {whole}; the cap of a server, or of an allocation, "
                 "holds it."
             )
-        kept = f"The certificate leaves {number(self.kept_back)} of {whole} unspent, which costs"
+        least = f"at least {number(self.kept_back)} less than {whole}"
+        kept = f"As proof, the mixture was chosen to spend {least}, which costs"
         if not self.costs:
             return f"{kept} nothing."
         digits = decimals([Interval(self.costs, self.costs - self.std_error, self.costs + self.std_error)])
         told = f"{kept} {number(self.costs, digits)} ± {number(self.std_error, digits)} of the reward"
         if self.of_gain is not None:
-            told += f", {percent(self.of_gain)} of the gain"
+            told += f", {percent(self.of_gain)} of the estimated gain"
         elif self.of_value is not None:
             told += f" ({percent(self.of_value)} of it)"
         if self.hold == "certified":
             return f"{told}."
-        return f"{told}. All figures here are for the mixture that leaves it; behind a cap, outlay serve spends it."
+        return f"{told}. All figures here are for that mixture; behind a cap, outlay serve keeps no such margin."
 
 
 def holding_of(stored: StoredFrontier | None, campaign: Campaign, gain: float | None) -> Holding | None:

@@ -280,8 +280,8 @@ class PageOne:
             return ""
         return (
             "All other figures are for a policy that leaves part of the limit unspent, as proof that it costs no more "
-            "than you allow. Behind a cap a server cannot overspend, so it serves a policy that spends all of it by "
-            "estimate; it may spend less."
+            "than you allow. Behind a cap a server cannot overspend, so it serves a policy that leaves none as proof; "
+            "what that spends is an estimate too."
         )
 
     # What could make it wrong.
