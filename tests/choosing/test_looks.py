@@ -36,6 +36,26 @@ while not start.exists():
 for number in range(int(sys.argv[4])):
     look(data, f"{{sys.argv[3]}}-{{number}}", 0.95)
 """
+TWO_OFFERS = """
+[campaign]
+name = "two offers"
+
+[log]
+source = "log.parquet"
+user = "person"
+time = "day"
+action = "offer"
+reward = "bought"
+randomised = true
+
+[log.features]
+numeric = ["day"]
+
+[[budget]]
+name = "cost"
+cost = "cost"
+at_most = 0.6
+"""
 STUCK = "looks.write_json = lambda *_: (print('within', flush=True), time.sleep(600))"
 
 
@@ -167,6 +187,25 @@ def test_other_rows_of_users_called_the_same_begin_anew(habit: Habit, data: Tran
     assert next_look(outlay.prepare(path, tmp_path / "other-data")) == 1
     salted = habit.changed(tmp_path / "salted", ("[train]", "[train]\nsalt = 'another'"))
     assert next_look(outlay.prepare(salted, tmp_path / "salted-data")) == 1
+
+
+def test_rows_that_are_alike_by_chance_are_not_the_same(tmp_path: Path) -> None:
+    """Two logs of users 0, 1, … on days 0 to 6 in which most rows give nothing, and so two thirds of them agree."""
+    data = []
+    for seed in (0.1, 0.2):
+        folder = tmp_path / str(seed)
+        folder.mkdir()
+        duckdb.sql(
+            f"""SELECT setseed({seed}); COPY (
+                SELECT i // 7 AS person, i % 7 AS day, (random() < 0.2)::INT AS offer, random() AS bought, 0.5 AS cost
+                FROM range(7000) rows(i)
+            ) TO '{folder / "log.parquet"}'"""
+        )
+        (folder / "campaign.toml").write_text(TWO_OFFERS)
+        data.append(outlay.prepare(folder / "campaign.toml", folder / "data"))
+    look(data[0], "first", 0.95)
+    assert next_look(data[0]) == 2
+    assert next_look(data[1]) == 1
 
 
 def test_looks_go_with_the_folder_to_another_machine(

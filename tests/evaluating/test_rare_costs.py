@@ -173,7 +173,7 @@ def test_a_large_payer_elsewhere_in_the_log_is_not_certified_away(stated: str, t
     assert found[2.0].certified == (not stated)
     assert warned.rare is not None
     assert warned.rare > 0.9
-    assert "one more user as dear as the dearest of the log" in found[FIRM].words
+    assert "one more user, or cluster, as dear as the dearest" in found[FIRM].words
     assert stated or "as dear" not in usual.words
 
 

@@ -247,7 +247,7 @@ def test_how_a_verdict_reads() -> None:
     )
     assert of(reason=BROKEN, budgets=(OVER,)).words == (
         "Do not serve it yet: not certified: cost by 0.02 (upper bound 1.02 against 1). More users, or a lower limit "
-        "in training, would certify it."
+        "in training, may certify it."
     )
 
 

@@ -30,6 +30,7 @@ from outlay.estimators.windowed import beyond_window
 from outlay.ops.intervals import std_error
 
 EXTRAPOLATED = 0.6  # share of the users' weight whose values may be extrapolated beyond what the log shows
+STATE_ENOUGH = ("fqe", "mis")  # estimators that are right only if the state tells enough
 SAMPLED = 5  # policies whose errors are compared with those of an estimate that assumes less
 
 Cautions = Sequence[Reason | None]
@@ -76,7 +77,7 @@ class PolicyEstimates:
         return replace(self, cautions={**self.cautions, estimator: own})
 
     def rows(self, campaign: Campaign, confidence: float) -> list[Estimate]:
-        """Return the estimates as tables show them, estimator by estimator; fitted ones with the weaker interval."""
+        """Return the estimates as tables show them; those that are right only by the state with the weaker interval."""
         rows: list[Estimate] = []
         policy = self.policy.name
         for name, joint in self.joints.items():
@@ -85,7 +86,7 @@ class PolicyEstimates:
                 rows += joint.estimates(policy, name, confidence=confidence, cautions=cautions)
                 continue
             mine = estimates(joint, campaign, policy, name, confidence=confidence, cautions=cautions)
-            if name == "fqe" and self.second is not None:
+            if name in STATE_ENOUGH and self.second is not None:
                 its = {e.target: e for e in estimates(self.second, campaign, policy, name, confidence=confidence)}
                 mine = [hull(e, its[e.target]) for e in mine]
             rows += mine
@@ -104,7 +105,7 @@ class PolicyEstimates:
             difference = a.minus(b)
             cautions = [doubts.get((name, target)) for target in difference.targets]
             found = difference.estimates(self.policy.name, name, confidence=confidence, cautions=cautions)
-            if name == "fqe" and (self.second is not None or other.second is not None):
+            if name in STATE_ENOUGH and (self.second is not None or other.second is not None):
                 mine_less, its_less = (displayed(each.second or each.fitted, campaign) for each in (self, other))
                 less = mine_less.minus(its_less).estimates(self.policy.name, name, confidence=confidence)
                 by = {e.target: e for e in less}

@@ -6,9 +6,10 @@ frontier looked at again, on the same data, is the same look.
 
 Where folds take turns everyone certifies: one look at them is one look at all folds.
 
-A look counts for all data that share half of their certify rows or more: a row is the same where user, time and action
-are. So another DATA folder, another reward, more features, a longer log or some of its users do not begin anew. Users
-who are called the same in another campaign do, as their days or actions are others.
+A look counts for all data that share half of their certify rows or more: a row is the same where user, time, action
+and the user's action before it are. So another DATA folder, another reward, more features, a longer log or some of its
+users do not begin anew. Users who are called the same in another campaign do, as their days or actions are others: rows
+without an incentive are left out, as in most logs they are most of the rows, and alike by chance.
 
 The count is kept in one file of the machine's user (OUTLAY_LOOKS names another), changed in one transaction under its
 lock, so that no look is lost where two evaluations run at once or one is killed. It holds hashes, no names. Each DATA
@@ -126,14 +127,20 @@ def look(data: Transitions, what: str, confidence: float, split: int = CERTIFY) 
 
 
 def _sample(data: Transitions, split: int) -> Hashes:
-    """Some of the rows: user, time and action of each, hashed."""
+    """Some of the rows with an incentive: user, time, action and the action before it of each, hashed."""
     users = data.users_of(split)
     names = np.zeros(len(data.users))
     names[users] = uniform("looks", data.user_ids().take(users).to_pylist())
+    amount = data.actions[data.action] + 0.0  # −0 is 0
+    goes_on = np.flatnonzero(data.next_row >= 0)
+    before = np.full(len(data), np.inf)
+    before[data.next_row[goes_on]] = amount[goes_on]
     rows = data.rows_of(split)
+    given = rows[amount[rows] > data.actions.min()]
+    rows = given if len(given) else rows
     user = data.user[rows]
     time = data.first_times()[user] + data.day[rows]
-    return smallest(mixed(names[user], time, data.actions[data.action[rows]] + 0.0))  # −0 is 0
+    return smallest(mixed(names[user], time, amount[rows], before[rows]))
 
 
 def _known(store: sqlite3.Connection, data: Transitions, sample: Hashes) -> list[str]:

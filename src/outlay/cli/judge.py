@@ -145,6 +145,8 @@ def _show_first(result: Evaluation, campaign: Campaign, source: Path) -> None:
             told.append(f"{what}: {', '.join(names)} (-v says why).")
     say(" ".join(told))
     say(f"Grade: {result.grade}.", result.verdict.words)
+    if result.certificate.withheld is None:
+        say(f'"Sure" and "certified" hold {result.condition}.')
     test = next((test for test in (result.test, result.settling) if test is not None), None)
     if test is not None:
         say(f"{test.words} Plan it with:", f"  {test.command}")

@@ -272,7 +272,7 @@ AT_THAT_SPEND = (
     "The gain is that at the estimated spend: if it costs more in truth, the cap cuts in, and the gain is that of a "
     "cheaper mixture."
 )
-NEARLY = "More users, or a lower limit in training, would certify it."
+NEARLY = "More users, or a lower limit in training, may certify it."
 WAYS_OUT = {
     ReasonKind.UNSUPPORTED: THIN,
     ReasonKind.REPRODUCTION: DOUBTED,
