@@ -152,7 +152,7 @@ READS: dict[ReasonKind, tuple[Mapping[str, Any], str]] = {
         "π/p has mean 1.234 ± 0.012, where right propensities give 1",
     ),
     K.ONE_USER: ({}, "there is no interval: it rests on a single user"),
-    K.SKEWED: ({"skewness": 1.26}, "rare outcomes make its error (1.3 skewed): its interval misses"),
+    K.SKEWED: ({"skewness": 1.26}, "rare outcomes skew its error (skewness 1.3), so its interval would miss too often"),
     K.UNVARYING: (
         {},
         "it is the same for all of these users but not in the whole log, so ±0 does not measure its error",

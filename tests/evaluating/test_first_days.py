@@ -28,7 +28,7 @@ def test_a_peak_is_told_with_its_figures() -> None:
     assert found.above_old == pytest.approx(0.44)
     assert found.above_average == pytest.approx(0.44)
     day_one, dearer, beyond = found.words.split("; ")
-    assert not missing(day_one, "1.44 cost", "44% above the old policy's", "44% above the limit's")
+    assert not missing(day_one, "cost is 1.44 a user", "44% above the old policy's", "44% above the limit's")
     assert not missing(dearer, "first 2 days", "old policy's")
     assert not missing(beyond, "first 3 days", "limit's average")
 

@@ -107,6 +107,8 @@ def test_a_reason_for_some_quantities_names_them() -> None:
     (said,) = reasons(evaluated(example(), estimates=tuple(both)))
     assert not missing(said, "discounted means", week)
     assert "coupon_cost" not in said
+    (said,) = reasons(evaluated(example(), estimates=(*estimates, estimates[1])))
+    assert said.count(week) == 1
 
 
 def by_estimator(content: RunResults) -> Table:

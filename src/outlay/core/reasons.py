@@ -185,7 +185,7 @@ WORDS = {
     "of all",
     ReasonKind.MEAN_RATIO: "π/p has mean {mean:.3f} ± {error:.3f}, where right propensities give 1",
     ReasonKind.ONE_USER: "there is no interval: it rests on a single user",
-    ReasonKind.SKEWED: "rare outcomes make its error ({skewness:.1f} skewed): its interval misses",
+    ReasonKind.SKEWED: "rare outcomes skew its error (skewness {skewness:.1f}), so its interval would miss too often",
     ReasonKind.UNVARYING: "it is the same for all of these users but not in the whole log, so ±0 does not measure its "
     "error",
     ReasonKind.BEYOND_DAYS: "{share:.0%} of its weight lies after the first {days} days, which are taken to go on as "

@@ -81,7 +81,7 @@ class FirstDays:
                 days += [f"the first {count} days are above {against}"] if count > 1 else []
         if not beyond:
             return ""
-        first = f"Day one costs {four(self.spend)} {self.money} a user, {' and '.join(beyond)}"
+        first = f"On day one {self.money} is {four(self.spend)} a user, {' and '.join(beyond)}"
         return f"{'; '.join([first, *days])}."
 
 

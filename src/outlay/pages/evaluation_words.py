@@ -173,7 +173,7 @@ def _about(evaluation: Evaluation, campaign: Campaign, texts: list[str]) -> str:
             parts.append(f"totals of {days(span)}" if span is not None else "discounted means" if kind else means)
         else:
             parts += [quantity(str(t), campaign, over) for t in targets]
-    return _listed(parts)
+    return _listed(list(dict.fromkeys(parts)))  # where users have one row, totals of any days are the same
 
 
 def _listed(parts: list[str]) -> str:
