@@ -9,8 +9,10 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import numpy as np
 import pyarrow as pa
+import pyarrow.csv as pacsv
 import pyarrow.parquet as pq
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -94,6 +96,41 @@ def test_odd_columns_are_left_out_or_cast_and_said_so(tmp_path: Path) -> None:
     assert not {"coupon_sent", "constant", "session", "when"} & set(log.features.names)
     for name in ("coupon_sent", "constant", "session"):
         assert f"# left out: {name}" in text
+
+
+@pytest.mark.parametrize(
+    ("value", "type_"),
+    [
+        ("TIME '08:00' + to_minutes(day)", "time"),
+        ("CAST(TIME '08:00' + to_minutes(day) AS TIMETZ)", "time with time zone"),
+        ("to_minutes(day)", "interval"),
+        ("{'minute': day}", "struct"),
+        ("MAP {'minute': day}", "map"),
+    ],
+)
+def test_columns_of_times_and_of_parts_are_left_out_with_their_type(tmp_path: Path, value: str, type_: str) -> None:
+    log, campaign = write(tmp_path, panel(users=100)), tmp_path / "campaign.toml"
+    column = f"CASE WHEN day > 0 OR coupon > 0 THEN {value} END AS sent_at"
+    duckdb.sql(f"COPY (SELECT *, {column} FROM '{log}') TO '{tmp_path / 'typed.parquet'}' (FORMAT parquet)")
+    found = guide(tmp_path / "typed.parquet", campaign)
+    [sent] = [each for each in found.looked if each.column == "sent_at"]
+    assert (sent.role, sent.why) == ("left out", f"of type {type_}")
+    assert not check(campaign).blocks
+
+
+def test_a_time_of_day_in_a_csv_file_is_left_out(tmp_path: Path) -> None:
+    columns = panel(users=100)
+    columns["Uhrzeit"] = [f"{8 + d}:{m % 60:02d}" for m, d in enumerate(columns["day"])]
+    pacsv.write_csv(pa.table(columns), tmp_path / "log.csv")
+    assert "# left out: Uhrzeit (of type time)" in init(tmp_path / "log.csv", tmp_path / "campaign.toml")
+
+
+def test_a_span_of_time_is_no_feature(tmp_path: Path) -> None:
+    init(write(tmp_path, panel(users=100)), tmp_path / "campaign.toml")
+    text = (tmp_path / "campaign.toml").read_text().replace('"level"', '"level", "to_minutes(day)"')
+    (tmp_path / "campaign.toml").write_text(text)
+    with pytest.raises(OutlayError, match=r"to_minutes.* is of type INTERVAL; a single value per row is expected"):
+        check(tmp_path / "campaign.toml")
 
 
 def test_one_row_per_user_becomes_a_one_step_campaign(tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ from scipy.special import chdtrc
 
 from outlay.logs.columns import FEW, PAIRS, ScannedColumn
 from outlay.logs.reading import quoted
-from outlay.logs.source import Source
+from outlay.logs.source import NO_CATEGORY, Source
 
 ROWS = 20_000  # that are looked at
 SPANS = 8  # of a number
@@ -157,7 +157,7 @@ def gather(source: Source, rows: int, columns: Sequence[ScannedColumn], user: st
         user: SQL, where users have more than one row.
         time: SQL, in whose order a user's rows stand.
     """
-    chosen = [column for column in columns if column.type not in ("LIST", "STRUCT", "MAP", "BLOB")]
+    chosen = [column for column in columns if column.type not in NO_CATEGORY]
     parts = [f"{_number(column)} AS c{i}" for i, column in enumerate(chosen)]
     by = "0 AS u" if user is None else f"dense_rank() OVER (ORDER BY {user}) AS u"
     order = f"ORDER BY u{'' if time is None else f', {time}'}" if user is not None else ""
@@ -181,14 +181,14 @@ def _number(column: ScannedColumn) -> str:
     name = quoted(column.name)
     if column.is_number:
         return f"CAST({column.sql} AS DOUBLE)"
-    if column.type == "DATE" or column.type.startswith("TIMESTAMP"):
+    if column.type == "DATE" or column.type.startswith("TIME"):  # TIMESTAMP, or TIME of the day
         return f"CAST(epoch({name}) AS DOUBLE)"
     return f"CAST({name} AS VARCHAR)"
 
 
 def _coded(array: NDArray[Any], column: ScannedColumn) -> tuple[Codes, NDArray[np.float64]]:
     """Codes, and the numbers or the codes as numbers; a missing value has a code of its own."""
-    if array.dtype == object and not column.is_number and not column.type.startswith(("DATE", "TIME")):
+    if array.dtype == object:
         empty = np.array([value is None for value in array], bool)
         texts, of = np.unique(np.where(empty, "", array).astype(str), return_inverse=True)
         values = np.where(empty, np.nan, of.ravel().astype(float))

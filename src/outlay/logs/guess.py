@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from outlay.logs.columns import FEW, IDENTIFIER, ScannedColumn, earlier, named, outcome, since
 from outlay.logs.evidence import gather
 from outlay.logs.looked import Guess, Looked
-from outlay.logs.source import WHOLE, Source
+from outlay.logs.source import NO_CATEGORY, WHOLE, Source
 from outlay.logs.what import find_action, find_cluster, find_cost, find_outcomes, find_reward, is_twin
 from outlay.logs.who import find_time, find_user, refuse_sums
 
@@ -128,7 +128,7 @@ def guess_features(
             out[column.name] = "another text in every row"
         elif column.distinct <= 1:
             out[column.name] = "one value only"
-        elif column.type in ("LIST", "STRUCT", "MAP", "BLOB", "DATE", "UUID") or column.type.startswith("TIME"):
+        elif column.type in (*NO_CATEGORY, "DATE", "UUID") or column.type.startswith("TIME"):
             out[column.name] = f"of type {column.type.lower()}"
         elif column.is_number and (column.type not in (*WHOLE, "BOOLEAN") or column.distinct > FEW):
             numeric.append(column.written)

@@ -28,7 +28,7 @@ from outlay.logs.event_rows import MadeRows, make_rows
 from outlay.logs.events import CREDITS, Credited, Ripeness, credit_events, keep_ripe, shown
 from outlay.logs.fetch import Tell
 from outlay.logs.naming import action_sql, bin_sql, cost_sql, named_as, table_sql, value_sql
-from outlay.logs.source import NUMBERS, ROW, Asker, Copying, Resources, Source, Term, open_source
+from outlay.logs.source import NO_CATEGORY, NUMBERS, ROW, Asker, Copying, Resources, Source, Term, open_source
 from outlay.logs.values import text_sql, time_sql, time_term, user_sql, user_term, without_rounding
 
 MAX_GROWTH = 100  # times the rows: beyond, a wrong time is likelier than a sparse log
@@ -298,7 +298,7 @@ def _as_text(source: Source, key: str, text: str) -> str:
 
 def _category(source: Source, text: str, key: str = "log.features.categorical") -> Term:
     term = source.term(key, text)
-    if term.type in ("LIST", "STRUCT", "MAP", "UNION", "BLOB"):
+    if term.type in NO_CATEGORY:
         raise source.wrong_type(
             term,
             f"is of type {term.type}; a single value per row is expected.",

@@ -43,6 +43,7 @@ WHOLE = (
     "UHUGEINT",
 )
 NUMBERS = (*WHOLE, "FLOAT", "DOUBLE", "DECIMAL", "BOOLEAN")
+NO_CATEGORY = ("LIST", "STRUCT", "MAP", "UNION", "VARIANT", "BLOB", "INTERVAL")  # whose values are no single texts
 
 
 @dataclass(frozen=True)
