@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import datetime
 import math
+import subprocess
+import sys
 import tomllib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
@@ -356,6 +358,29 @@ def test_many_copies_of_rows_leave_users_and_times_as_they_are(tmp_path: Path) -
     assert (role["user"], role["time"]) == ("user_id", "day")
     (error,) = found.errors
     assert f"{count} rows are exact copies" in error.message
+
+
+@pytest.mark.parametrize(
+    ("ends", "last", "encoding"), [("\n", "\n", "cp1252"), ("\n", "", "utf-8"), ("\r\n", "\r\n", "utf-16")]
+)
+def test_the_way_out_of_copies_leaves_a_file_that_the_campaign_file_reads(
+    tmp_path: Path, ends: str, last: str, encoding: str
+) -> None:
+    columns = panel(users=100) | {"Größe": ["groß", "klein"] * 200}
+    rows = [
+        ";".join(columns),
+        *(";".join(map(str, row)).replace(".", ",") for row in zip(*columns.values(), strict=True)),
+    ]
+    text = ends.join([*rows, *rows[1:51]]) + last
+    (tmp_path / "log.csv").write_bytes(text.encode(encoding))
+    campaign = tmp_path / "campaign.toml"
+    [error] = guide(tmp_path / "log.csv", campaign).errors
+    command = error.way_out.split('python -c "')[1].split('"')[0].replace("LOG.csv", "log.csv")
+    subprocess.run([sys.executable, "-c", command], cwd=tmp_path, check=True)
+    campaign.write_text(campaign.read_text(encoding="utf-8").replace("log.csv", "once.csv"), encoding="utf-8")
+    found = check(campaign)
+    assert not found.blocks
+    assert found.rows == 400
 
 
 def test_two_doubled_users_make_no_path(tmp_path: Path) -> None:

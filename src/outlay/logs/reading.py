@@ -26,9 +26,10 @@ GERMAN = r"[+-]?(\d{1,3}(\.\d{3})+|\d+)(,\d+)?"  # 1.234,56
 DECIMALS = r",(\d{1,2}|\d{4,})$"  # three digits after a comma may be thousands
 
 ONCE = (
-    "Remove the copies, and do not add them up: python -c \"import duckdb; duckdb.read_csv('LOG.csv', all_varchar=True)"
-    ".distinct().write_csv('once.csv')\"; of Parquet with read_parquet and write_parquet; of a database by SELECT "
-    "DISTINCT."
+    "Remove the copies, and do not add them up. Of CSV, where each row is a line: python -c \"lines = open('LOG.csv', "
+    "'rb').read().split(b'\\n'); open('once.csv', 'wb').write(b'\\n'.join(dict.fromkeys(lines)))\"; of Parquet: python "
+    "-c \"import duckdb; duckdb.read_parquet('LOG.parquet').distinct().write_parquet('once.parquet')\"; of a database: "
+    "SELECT DISTINCT."
 )
 PLAIN = re.compile(r"[a-z_][a-z0-9_]*")
 
