@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
@@ -84,6 +85,16 @@ def test_the_guesses_of_init_can_be_checked(tmp_path: Path, monkeypatch: pytest.
     assert told("init", "camp/log.parquet", "--out", "quiet.toml", "--quiet") == ""
     assert "#" in Path("guess.toml").read_text()
     assert "500" in told("check", "guess.toml")
+
+
+def test_a_draft_with_errors_is_not_to_be_trained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    told("simulate", "habit", "--out", "camp", "--users", 500)
+    log = pq.read_table("camp/log.parquet")
+    pq.write_table(pa.concat_tables([log, log[:5]]), "log.parquet")  # five rows twice
+    said = outlay("init", "log.parquet", "--out", "guess.toml", "--yes").out
+    assert not missing(said, "1 error", "Next: fix these errors, then outlay check guess.toml")
+    assert "outlay train" not in said
 
 
 LIGHT = """

@@ -234,7 +234,10 @@ def _show_draft(out: Path, looked: Sequence[Reasoned], checked: CheckReport, *, 
     unsure = [f"{each.role} ({each.column})" for each in looked if not each.sure and each.role not in PLAINLY]
     if unsure:
         say(f"Look at these lines of it first: {listed(unsure)}.")
-    say(f"Next: outlay check {out} for what it shows, then outlay train {out} --out run")
+    if checked.blocks:
+        say(f"Next: fix these errors, then outlay check {out}")
+    else:
+        say(f"Next: outlay check {out} for what it shows, then outlay train {out} --out run")
 
 
 def _say_findings(findings: Sequence[Finding], *, most: int, verbose: bool) -> None:
