@@ -63,6 +63,7 @@ def test_hidden_types_are_seen_and_named() -> None:
     finding = Reason(ReasonKind.SHORT, {"source": worst.source, "outcome": "reward", **size})
     assert found.finding == finding
     assert found.refused == Reason(ReasonKind.STATE, {"found": finding, "way_out": ADD_HISTORY})
+    assert "check tells whether any number of days is enough, and how many" in found.refused.words
 
 
 def test_fatigue_is_seen_in_past_actions() -> None:

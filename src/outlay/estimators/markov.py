@@ -45,7 +45,7 @@ MOST_ROWS = 150_000  # tested: standard errors of ρ are then 0.003
 FEWEST_USERS = 100  # with a day before: below, errors by user are not to be trusted
 ADD_HISTORY = (
     "Add [log.history] to the campaign file, which makes summaries of each user's past days part of the state, and "
-    "prepare and train again. outlay check tells how many days are enough"
+    "prepare and train again. outlay check tells whether any number of days is enough, and how many"
 )
 ADD_JOINING = (
     "Add to [log.features] what tells users who joined late from others, such as the days since they joined, and "
