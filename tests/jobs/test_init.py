@@ -514,6 +514,21 @@ def test_a_reward_with_texts_among_its_numbers_stays_the_reward_and_those_rows_a
     assert not check(tmp_path / "campaign.toml").blocks
 
 
+def test_money_with_empty_cells_stays_the_reward_and_they_are_counted(tmp_path: Path) -> None:
+    """A row without a value was taken for one of 0, so that the money was a part of the visits."""
+    columns = panel(users=500)
+    rng = np.random.default_rng(1)
+    columns["revenue"] = [round(10 + 5 * rng.random(), 2) if active else 0.0 for active in columns["active"]]
+    whole = guide(write(tmp_path, columns), tmp_path / "whole.toml")
+    columns["revenue"] = [None if i % 50 == 0 else value for i, value in enumerate(columns["revenue"])]
+    found = guide(write(tmp_path, columns), tmp_path / "campaign.toml")
+    [reward] = [each for each in found.looked if each.role == "reward"]
+    assert reward.column == next(each.column for each in whole.looked if each.role == "reward") == "revenue"
+    assert "40 rows without a value are left out" in reward.why
+    assert 'where = "revenue is not null"' in found.text
+    assert not check(tmp_path / "campaign.toml").blocks
+
+
 def test_a_log_that_no_draft_fits_is_refused_with_what_check_says(tmp_path: Path) -> None:
     columns = panel(users=100)
     columns["active"] = [math.inf, *columns["active"][1:]]

@@ -285,6 +285,7 @@ def _draft(
         one_step=not roles.repeats,
         read=read,
         random=roles.random,
+        missing={column.name: column.missing for column in columns},
         stray={column.name: column.stray for column in columns if column.stray},
         totals=totals,
     )
@@ -440,6 +441,7 @@ class Draft:
         outcomes: columns that follow from the action and are nothing else.
         dropped: role → why it is not written though a column looks like it.
         kept: columns without a value in some rows, which are left out.
+        missing: column → rows without a value.
         stray: column → which of its texts are no numbers.
         read: how the texts of its files are read.
         random: whether no column predicts the action.
@@ -460,6 +462,7 @@ class Draft:
     outcomes: tuple[str, ...] = ()
     dropped: dict[str, str] = field(default_factory=dict)
     kept: tuple[str, ...] = ()
+    missing: dict[str, int] = field(default_factory=dict)
     stray: dict[str, str] = field(default_factory=dict)
     gaps: str | None = None
     read: Recognised | None = None
@@ -522,7 +525,8 @@ class Draft:
                 found.append(replace(each, why=self.roles["action"].why.replace("CHECK: ", ""), sure=False))
             elif each.column in self.kept:
                 stray = f"{self.stray[each.column]}; " if each.column in self.stray else ""
-                found.append(replace(each, why=f"{stray}rows without a value are left out; {each.why}", sure=False))
+                left = f"{stray}{self.missing[each.column]:,} rows without a value are left out"
+                found.append(replace(each, why=f"{left}; {each.why}", sure=False))
             elif each.role in self.dropped and each.role not in self.roles:
                 found.append(replace(each, role="left out", why=self.dropped[each.role]))
             else:

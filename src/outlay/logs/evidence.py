@@ -136,6 +136,12 @@ class Evidence:
                 return True
         return False
 
+    def above_zero(self, one: str, other: str) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+        """Where each of two columns is above 0, of the rows with both."""
+        a, b = self.values[one], self.values[other]
+        known = ~np.isnan(a) & ~np.isnan(b)
+        return a[known] > 0, b[known] > 0
+
     def tells(self, name: str, of: str) -> bool:
         """Whether each value of a column has one value of another: `of` is a function of it."""
         a, b = self.codes[name], self.codes[of]

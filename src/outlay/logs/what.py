@@ -99,10 +99,10 @@ def _may_act(log: Looked, c: ScannedColumn) -> bool:
 
 
 def _within(log: Looked, c: ScannedColumn, o: ScannedColumn) -> bool:
-    """Whether `c` is not 0 only where `o` is not 0, and more seldom."""
+    """Whether `c` is not 0 only where `o` is not 0, and more seldom, of the rows with both."""
     if not (c.is_number and o.is_number) or c.low != 0 or o.low != 0:
         return False
-    mine, its = log.rare.values[c.name] > 0, log.rare.values[o.name] > 0
+    mine, its = log.rare.above_zero(c.name, o.name)
     return bool(mine.any() and its[mine].all() and its.sum() > mine.sum() and its.mean() < 0.9)
 
 
@@ -472,7 +472,7 @@ def _part_of(log: Looked, c: ScannedColumn, reward: ScannedColumn) -> bool:
     """Whether it is never above 0 without the reward, and not nearly always 0."""
     if c.low != 0 or reward.low != 0 or c.name in log.constant or earlier(c):
         return False
-    mine, its = log.rare.values[c.name] > 0, log.rare.values[reward.name] > 0
+    mine, its = log.rare.above_zero(c.name, reward.name)
     return bool(mine.sum() >= 20 and its[mine].all() and not its.all())
 
 
