@@ -302,9 +302,16 @@ def test_rows_without_an_action_were_given_nothing(tmp_path: Path) -> None:
     assert report.rows == 60
     rows = [(i, 1 + i % 7, ["5", "", "10"][i % 3], int(i % 5 == 0)) for i in range(60)]
     (tmp_path / "amounts").mkdir()
-    assert (
-        accepted(tmp_path / "amounts", csv("customer,recency,coupon,visit", rows)).log.action == "coalesce(coupon, 0)"
-    )
+    campaign = accepted(tmp_path / "amounts", csv("customer,recency,coupon,visit", rows))
+    assert campaign.log.action == "coalesce(coupon, 0)"
+    assert campaign.budgets[0].limit == pytest.approx(5, rel=1e-3)
+
+
+def test_amounts_paid_with_the_reward_cost_nothing_where_none_was_given(tmp_path: Path) -> None:
+    rows = [(i, 1 + i % 7, ["5", "", "10", "20"][i % 4], int(i % 5 == 0)) for i in range(80)]
+    [budget] = accepted(tmp_path, csv("customer,recency,coupon,visit", rows)).budgets
+    assert budget.cost == "coalesce(coupon, 0) * visit"
+    assert budget.limit == pytest.approx(35 / 4 / 5, rel=1e-3)
 
 
 @pytest.mark.parametrize("name", ["retention_1", "c7"])

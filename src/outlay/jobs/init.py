@@ -197,7 +197,7 @@ def guide(log: Any, out: str | Path, *, query: str | None = None, ask: Ask | Non
                     temporary.write_text(draft.text(), encoding="utf-8")
                     findings = _errors(Campaign.load(temporary), fetched)
                     better = _better(draft, findings, log)
-                    if better.kept != draft.kept:
+                    if (better.kept, better.roles) != (draft.kept, draft.roles):
                         better = replace(better, spent=_spent(source, better.roles, better.kept))
                     if better is draft:
                         read = recognised.words if draft.totals is None else (*recognised.words, draft.totals[1])
@@ -511,8 +511,10 @@ class Draft:
         why = f"CHECK: rows without a value are taken as {nothing}: nothing was given. {action.why}"
         filled = replace(action, text=text, labels=labels, why=why, sure=False)
         roles = self.roles | {"action": filled}
-        if cost.text == action.text:
-            roles["cost"] = replace(cost, text=text)
+        if cost.column is None and not action.labels:  # made of the action
+            roles["cost"] = replace(
+                cost, text=re.sub(rf"(?<!\w){re.escape(action.text)}(?!\w)", text, cost.text, count=1)
+            )
         return replace(self, roles=roles, lowest=None if self.lowest is None else min(self.lowest, 0.0))
 
     def noted(self, looked: Sequence[Reasoned]) -> tuple[Reasoned, ...]:
