@@ -661,6 +661,21 @@ def test_a_reward_that_no_name_tells_is_asked_for(tmp_path: Path) -> None:
     assert asked == ["reward"]
 
 
+def test_a_list_is_no_answer(tmp_path: Path) -> None:
+    rows = drawn("x,y,arm,came", ["control", "mail"])
+    (tmp_path / "log.csv").write_text(csv("c1,c2,c3,c4", rows))
+    log = tmp_path / "log.parquet"
+    duckdb.sql(f"COPY (SELECT *, [c1, c2] AS both FROM '{tmp_path / 'log.csv'}') TO '{log}' (FORMAT parquet)")
+    taken = []
+
+    def ask(question: OpenQuestion) -> str:
+        taken.append(question.columns)
+        return "c4"
+
+    guide(log, tmp_path / "campaign.toml", ask=ask)
+    assert taken == [("c1", "c2", "c3", "c4")]
+
+
 def as_csv(path: Path, columns: dict[str, Any], last: str = "") -> Path:
     """A German export: semicolons, decimal commas, days first."""
     lines = [";".join(columns), *(";".join(str(value) for value in row) for row in zip(*columns.values(), strict=True))]

@@ -30,7 +30,7 @@ from outlay.logs.looked import Guess
 from outlay.logs.quality import inspect
 from outlay.logs.reading import literal, plain, quoted, setting, toml_value
 from outlay.logs.roles import link, open_log
-from outlay.logs.source import Copying, RememberedSource, Source, open_recognised
+from outlay.logs.source import NO_CATEGORY, Copying, RememberedSource, Source, open_recognised
 from outlay.logs.values import means_nothing
 from outlay.logs.what import COUNTED, NoActionError
 from outlay.logs.who import SumsError
@@ -100,7 +100,7 @@ class OpenQuestion:
         meaning: the role in words.
         guess: the column that it would take.
         others: columns that might be meant, likeliest first.
-        columns: all columns; any of them may be the answer.
+        columns: any of which may be the answer: all but lists and the like.
         looked: what was found so far, of every column.
     """
 
@@ -241,7 +241,7 @@ def _draft(
     fixed: dict[str, str] = {}
     remembered = RememberedSource(**vars(source))  # every answer of the person makes us ask the log again
     while True:
-        names = tuple(column.name for column in columns)
+        names = tuple(column.name for column in columns if column.type not in NO_CATEGORY)
         try:
             roles = guess_roles(remembered, rows, columns, fixed)
         except LookupError as error:
