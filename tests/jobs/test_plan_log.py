@@ -167,3 +167,18 @@ def test_where_states_are_many_and_nothing_was_drawn_sizes_are_the_least(rich: P
     assert plan_log(unknown).past.wider is None
     shown = CliRunner().invoke(app, ["plan-log", str(unknown)])
     assert not missing(shown.output, "wider intervals, and more users")
+
+
+def test_where_each_user_has_one_row_of_a_state_of_its_own_every_action_is_still_given(tmp_path: Path) -> None:
+    columns = {k: v for k, v in panel(users=900, days=1).items() if k not in ("day", "p")}
+    columns["active"] = [int(i % 20 == 0) for i in range(900)]  # so rare that what drawing costs has an error above 10%
+    path = campaign_file(tmp_path, columns, log="randomised = true", numeric='["spend"]', discount=0.0)
+    path.write_text(path.read_text().replace('time = "day"\n', ""))
+    shown = CliRunner().invoke(app, ["plan-log", str(path), "--gain", "0.02"])
+    assert shown.exit_code == 0, shown.output
+    table = shown.output.partition("An action is drawn evenly")[0]
+    assert "too few" not in table
+    assert "e+" not in table
+    assert "wider intervals" not in shown.output
+    plan = plan_log(path)
+    assert [size.half_width for size in plan.sizes] == pytest.approx([plan.sizes[-1].half_width] * 7, rel=0.01)

@@ -35,7 +35,7 @@ from outlay.core.actions import shown
 from outlay.core.campaign import Campaign
 from outlay.core.errors import OutlayError, listed, nearest
 from outlay.core.files import partial_of
-from outlay.core.wording import Interval, counted, decimals, exact, in_units, number, signed
+from outlay.core.wording import Interval, change, counted, decimals, exact, in_units, number, percent, signed, size
 from outlay.training import METHODS, ORACLES
 
 if TYPE_CHECKING:
@@ -331,11 +331,11 @@ def _show_log_plan(found: LogPlan) -> None:
     days = "" if found.span is None else f" x {found.span}"
     header = ["drawn at random", f"changes {found.reward} by", "interval of a gain", "gain found"]
     rows = []
-    for size in found.sizes:
-        cost = "?" if size.cost is None else _cost(size)
-        width, found_gain = f"± {_relative(size.half_width)}", _relative(size.smallest)
-        row = [exact(size.share), cost, *((width, found_gain) if size.supported else ("too few", "–"))]
-        rows.append([*row, *([] if size.users_needed is None else [number(size.users_needed)])])
+    for each in found.sizes:
+        cost = "?" if each.cost is None else _cost(each)
+        width, found_gain = f"± {_relative(each.half_width)}", _relative(each.smallest)
+        row = [exact(each.share), cost, *((width, found_gain) if each.supported else ("too few", "–"))]
+        rows.append([*row, *([] if each.users_needed is None else [number(each.users_needed)])])
     wanted = [] if found.gain is None else [f"users for {exact(found.gain)}"]
     table(f"The next log, of {number(found.users)} users{days}", [*header, *wanted], rows)
     say(
@@ -352,14 +352,15 @@ def _show_log_plan(found: LogPlan) -> None:
         say("What drawing costs is not known, since the file does not say that anything was drawn in this log.")
 
 
-def _cost(size: LogSize) -> str:
+def _cost(found: LogSize) -> str:
     """What drawing takes from the reward, as a change of it."""
-    change, error = -100 * (size.cost or 0.0), 100 * (size.cost_error or 0.0)
-    return f"{0 if abs(change) < error / 100 else change:+.2g}% ± {error:.1g}"
+    relative, error = -(found.cost or 0.0), found.cost_error or 0.0
+    digits = decimals([Interval(100 * relative, 100 * (relative - error), 100 * (relative + error))])
+    return f"{change(relative, digits)} ± {percent(error, digits)}"
 
 
 def _relative(share: float) -> str:
-    return "over 100%" if share > 1 else f"{100 * share:.2g}%"
+    return "over 100%" if share > 1 else size(share)
 
 
 def _show_check(found: CheckReport, campaign: Campaign, *, verbose: bool) -> None:

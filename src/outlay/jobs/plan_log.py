@@ -145,7 +145,7 @@ def _past(campaign: Campaign, folder: Path, threads: int | None) -> tuple[PastAc
         panel.action[choice],
         measure.propensity()[choice] if campaign.log.known_assignment else None,
         panel.user[choice],
-        None if panel.state is None else panel.state[choice],
+        None if measure.sequential or panel.state is None else panel.state[choice],
         actions=data.num_actions,
         discount=panel.discount,
     )
