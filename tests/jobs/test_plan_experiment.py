@@ -18,6 +18,7 @@ from outlay.experiments.design import Experiment
 from outlay.experiments.planning import measure_past
 from outlay.experiments.words import ExperimentNote, NoteKind
 from outlay.jobs.plan_experiment import PlanResult, plan_experiment
+from telling import missing
 
 USERS, DAYS = 300, 28
 OLD: dict[str, Any] = {"name": "old", "kind": "constant", "action": 1.0, "share": 0.5, "budget": 20_000.0}
@@ -229,13 +230,33 @@ def test_unequal_or_small_purses_are_noted(campaign: Path, tmp_path: Path) -> No
     assert not of_kind(equal, NoteKind.UNEQUAL_BUDGETS, NoteKind.SHORT_BUDGETS)
     unequal = plan(campaign, tmp_path, design(OLD, NEW | {"budget": 30_000.0}))
     assert NoteKind.UNEQUAL_BUDGETS(most="new", least="old", times=1.5) in unequal.notes
-    # 150 users spend about 1 a day (half of them 2 on average) over 14 days: about 2,100.
+    # 150 users spend about 1 a day (half of them 2 on average) over 14 days: about 2,100; 0.5 if each is given 1.
     small = plan(campaign, tmp_path, design(OLD | {"budget": 1_000.0}, NEW | {"budget": 1_000.0}))
     (note,) = of_kind(small, NoteKind.SHORT_BUDGETS)
     old, new = str(note.figures["arms"]).split("; ")
-    assert old.startswith("'old' has 1,000 of 2,")
-    assert new.startswith("'new' has 1,000 of")
-    assert old.endswith("gone after day 6")  # 150 users spend about 150 a day
+    assert old.startswith("'old' has 1,000 of 1,0")
+    assert new.startswith("'new' has 1,000 of 2,")
+    assert old.endswith("gone after day 12")  # 150 users spend about 75 a day
+    assert new.endswith("gone after day 6")
+    little = plan(campaign, tmp_path, design(OLD | {"budget": 1.0}, NEW))
+    assert str(of_kind(little, NoteKind.SHORT_BUDGETS)[0].figures["arms"]).endswith("gone on the first day")
+    assert not missing(of_kind(little, NoteKind.UNEQUAL_BUDGETS)[0].words, "has 20,000 times the budget")
+
+
+def test_an_arm_whose_action_cost_nothing_in_the_log_needs_no_money(tmp_path: Path) -> None:
+    columns = panel(USERS, DAYS)
+    columns["coupon"] = [coupon - 1 for coupon in columns["coupon"]]
+    folder = tmp_path / "log"
+    folder.mkdir()
+    arms = [OLD | {"action": 0.0, "budget": 1.0}, OLD | {"name": "new", "action": 2.0}]
+    found = plan(campaign_file(folder, columns), tmp_path, design(*arms))
+    assert not of_kind(found, NoteKind.SHORT_BUDGETS, NoteKind.UNEQUAL_BUDGETS)
+    money = dict(zip(found.past.actions, found.past.spent, strict=True))
+    assert money[2.0] == pytest.approx(2 * money[1.0], rel=0.1)
+    forced = [int(i % 4 == 0) for i in range(USERS * DAYS)]  # who has no choice costs what it did
+    kept = plan(campaign_file(folder, columns | {"held": forced}, log='forced = "held = 1"'), tmp_path, design(*arms))
+    paid = np.array(columns["coupon"]) * columns["active"] * forced
+    assert kept.past.spent[0] == pytest.approx(paid.reshape(USERS, DAYS)[:, -14:].sum(axis=1).mean())
 
 
 def test_short_logs_ramps_and_small_arms_are_noted(campaign: Path, tmp_path: Path) -> None:

@@ -188,7 +188,8 @@ def plan_test(
     if bundle is None:
         stands["NEW/bundle"] = "a bundle of the policy"
     arms = [
-        f"{name},{gives},share={share:g},budget={budget:g}" for name, gives in (("old", old), ("new", f"bundle={new}"))
+        f"{name},{gives},share={share:g},budget={budget:.12g}"
+        for name, gives in (("old", old), ("new", f"bundle={new}"))
     ]
     return PlannedTest(
         part=part,
@@ -312,7 +313,7 @@ def _constant_arms(
     if bundle is not None:
         given["policy"], spent = f"bundle={bundle}", [*spent, max(spent)]
     return [
-        f"{name},{gives},share={share:g},budget={_budget(cost, per_arm):g}"
+        f"{name},{gives},share={share:g},budget={_budget(cost, per_arm):.12g}"
         for (name, gives), cost in zip(given.items(), spent, strict=True)
     ]
 

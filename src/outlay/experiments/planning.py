@@ -22,7 +22,8 @@ import numpy as np
 from outlay.core.actions import ActionNames, Given
 from outlay.core.campaign import DAYS_OF, Campaign
 from outlay.core.errors import LogError
-from outlay.experiments.design import EQUAL, WEEK, Experiment
+from outlay.core.wording import money
+from outlay.experiments.design import EQUAL, WEEK, Arm, Experiment
 from outlay.experiments.lift import LEAST_CLUSTERS, MOST_SKEWED, skewness
 from outlay.experiments.log import LARGEST, canonical_sql
 from outlay.experiments.moments import BEFORE, USERS, Metric, UserMoments
@@ -48,6 +49,8 @@ class PastLog:
         before: those of the covariate; 0 if the log has none.
         log_days: those of the log, from the first to the last.
         actions: in the log, ascending.
+        spent: money of a user over `days` if each of them were always given: at every choice what it cost in the log
+            when it was given, and beside it what rows without a choice cost; NaN where it never was given.
         names: what they are called.
         notes: what is doubtful about the log.
         scale: what totals over `window` are multiplied by to be those of the test.
@@ -60,6 +63,7 @@ class PastLog:
     before: int
     log_days: int
     actions: tuple[Given, ...]
+    spent: tuple[float, ...]
     notes: tuple[ExperimentNote, ...]
     names: ActionNames
     clusters: UserMoments | None = None
@@ -121,6 +125,7 @@ def measure_past(
             clusters = _moments(log, users, start=start, before=before, scale=scale, clustered=True)
         notes = _log_notes(log, start - before, last)
         actions = log.source.run("SELECT DISTINCT action FROM roles WHERE action IS NOT NULL ORDER BY action")
+        spent = _spent(log, f'{users} AND "time" >= {start}', [action for (action,) in actions])
     if moments.users < 2:
         found = f"{moments.users} user{'' if moments.users == 1 else 's'} in its last {window} days"
         raise LogError(
@@ -132,8 +137,31 @@ def measure_past(
     given = tuple(log.campaign.given(float(action)) for (action,) in actions)
     unit = None if once else log.campaign.unit
     return PastLog(
-        moments, days, window, before, log_days, given, tuple(notes), log.campaign.names, clusters, scale, unit
+        moments=moments,
+        days=days,
+        window=window,
+        before=before,
+        log_days=log_days,
+        actions=given,
+        spent=tuple(scale * total / moments.users for total in spent),
+        notes=tuple(notes),
+        names=log.campaign.names,
+        clusters=clusters,
+        scale=scale,
+        unit=unit,
     )
+
+
+def _spent(log: Log, kept: str, actions: Sequence[float]) -> list[float]:
+    """Money of the rows that are added up if each action were given at every choice; NaN where it never was."""
+    cost = f"cost{log.campaign.money}"
+    [(choices, other)] = log.source.run(
+        f"SELECT count(*) FILTER ({log.choice}), coalesce(sum({cost}) FILTER (NOT ({log.choice})), 0) FROM roles "
+        f"WHERE {kept}"
+    )
+    found = log.source.run(f"SELECT action, avg({cost}) FROM roles WHERE {kept} AND {log.choice} GROUP BY action")
+    each = dict(found)
+    return [other + choices * each.get(action, math.nan) for action in actions]
 
 
 def _eligible_users(log: Log, eligible: str | None) -> str:
@@ -353,24 +381,35 @@ def _about_money(
     experiment: Experiment, campaign: Campaign, past: PastLog, full: Sequence[int]
 ) -> list[ExperimentNote]:
     notes: list[ExperimentNote] = []
-    per_user = {arm.name: arm.budget / arm.share for arm in experiment.arms if arm.budget is not None}
+    given = [_spent_under(arm, campaign, past) for arm in experiment.arms]  # per user
+    per_user = {
+        arm.name: arm.budget / arm.share
+        for arm, total in zip(experiment.arms, given, strict=True)
+        if arm.budget is not None and total > 0
+    }
     if max(per_user.values(), default=0) > min(per_user.values(), default=0) * (1 + EQUAL):
         most, least = (pick(per_user, key=lambda name: per_user[name]) for pick in (max, min))
         notes.append(NoteKind.UNEQUAL_BUDGETS(most=most, least=least, times=per_user[most] / per_user[least]))
-    total = past.moments.average(f"cost{campaign.money}")  # per user
-    spent = total / past.days
     short = []
-    for arm, users in zip(experiment.arms, full, strict=True):
+    for arm, total, users in zip(experiment.arms, given, full, strict=True):
+        spent = total / past.days
         needed = total * users if past.unit is None else spent * _user_days(experiment, users)
         if arm.budget is not None and arm.budget < needed * (1 - EQUAL):
-            gone = (
-                "" if past.unit is None else f", gone after day {_last_day(experiment, arm.budget / (spent * users))}"
-            )
-            short.append(f"{arm.name!r} has {arm.budget:,.10g} of {needed:,.0f}{gone}")
+            gone = "" if past.unit is None else f", gone {_gone(experiment, arm.budget / (spent * users))}"
+            short.append(f"{arm.name!r} has {arm.budget:,.10g} of {money(needed)}{gone}")
     if short:
         kind = NoteKind.SHORT_BUDGETS_ONCE if past.unit is None else NoteKind.SHORT_BUDGETS
         notes.append(kind(unit=campaign.meta.unit, arms="; ".join(short)))
     return notes
+
+
+def _spent_under(arm: Arm, campaign: Campaign, past: PastLog) -> float:
+    """Money of a user over the test: of a constant action by what it cost in the log, else as much as in the log."""
+    total = past.moments.average(f"cost{campaign.money}")
+    if arm.action is None:
+        return total
+    own = dict(zip(past.actions, past.spent, strict=True)).get(arm.action, math.nan)
+    return total if math.isnan(own) else own
 
 
 def _about_days(experiment: Experiment, past: PastLog, ramp: Sequence[RampDay]) -> list[ExperimentNote]:
@@ -421,12 +460,12 @@ def _user_days(experiment: Experiment, full: int) -> float:
     return full * sum(coverage) / coverage[-1]
 
 
-def _last_day(experiment: Experiment, days: float) -> int:
-    """The last day that is covered by money for `days` days of all users of an arm; 0 if not even the first is."""
+def _gone(experiment: Experiment, days: float) -> str:
+    """When money for `days` days of all users of an arm is gone: `after day 6`, the last that it covers."""
     coverage = [experiment.coverage(day) for day in range(experiment.meta.days)]
     used = 0.0
     for day, now in enumerate(coverage):
         used += now / coverage[-1]
         if used > days:
-            return day
-    return experiment.meta.days
+            return f"after day {day}" if day else "on the first day"
+    return f"after day {experiment.meta.days}"

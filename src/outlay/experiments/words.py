@@ -14,9 +14,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from enum import Enum
 from itertools import pairwise
+from string import Formatter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from outlay.core.wording import days, decimals, exact, number, signed, singular
+from outlay.core.wording import days, decimals, exact, four, number, signed, singular
 
 if TYPE_CHECKING:
     from outlay.experiments.lift import ArmDifference
@@ -37,9 +38,7 @@ class NoteKind(Enum):
     # Why a metric is not compared.
     FEW_UNITS = "an arm has {count} {units}; {needed} are needed"
     NO_DENOMINATOR = "{column} is 0 in an arm"
-    CONSTANT = (
-        "{treatment:.4g} against {control:.4g} in the control, the same for every user of an arm, so it has no error"
-    )
+    CONSTANT = "{treatment} against {control} in the control, the same for every user of an arm, so it has no error"
     ALIKE = "the users of an arm differ in it only by the day on which they came, so it has no error"
     PREDICTED = "the days before the start predict it exactly"
 
@@ -73,7 +72,7 @@ class NoteKind(Enum):
         "No user in the log has 0 of {metric}. If users without any are left out, how many they are depends on the "
         f"arm, and the effects shown are biased. Say who was assigned: {LIST}."
     )
-    NEGATIVE_MONEY = "{money} is below 0 in some rows, down to {least:.4g}. Are these refunds, or is the sign wrong?"
+    NEGATIVE_MONEY = "{money} is below 0 in some rows, down to {least}. Are these refunds, or is the sign wrong?"
     NOT_LISTED = (
         "{count:,} users are in an arm in the log but not on the list of assigned users, so they do not count. Write "
         "the list for the last day of the test."
@@ -136,15 +135,15 @@ class NoteKind(Enum):
         "the control {control!r} gives nothing: lifts are relative to no incentive at all, not to today's policy."
     )
     UNEQUAL_BUDGETS = (
-        "the arm {most!r} has {times:.3g} times the budget per user of {least!r}: the lift will be that of the money "
+        "the arm {most!r} has {times} times the budget per user of {least!r}: the lift will be that of the money "
         "as well as the policy."
     )
     SHORT_BUDGETS = (
-        "money may run out early. Of the {unit} that as many users of the log spent in as many days, {arms}. Once an "
+        "money may run out early. Of the {unit} that the log says as many users spend in as many days, {arms}. Once an "
         "arm's money is gone, the rest of the test says nothing about it."
     )
     SHORT_BUDGETS_ONCE = (
-        "money may run out early. Of the {unit} that as many users of the log spent, {arms}. Once an arm's money is "
+        "money may run out early. Of the {unit} that the log says as many users spend, {arms}. Once an arm's money is "
         "gone, the rest of the test says nothing about it."
     )
     ONE_ROW = (
@@ -163,7 +162,7 @@ class NoteKind(Enum):
         "before."
     )
     EARLY_DECISION = "the decision after day {day} comes before the ramp's end, on {share:.0%} of the users."
-    SCALED = "{days} days are taken as {times:.3g} times the {had}, so the real power is at least the power shown."
+    SCALED = "{days} days are taken as {times} times the {had}, so the real power is at least the power shown."
     SINGLE_DAY = (
         "the log has a single {unit}. If what it records happens once (a letter, a year) and not every {unit}, the "
         "means and the money shown are too large by that factor."
@@ -181,8 +180,8 @@ class NoteKind(Enum):
         "does may reach users of another arm. Draw arms by it: cluster."
     )
     CLUSTERED = (
-        "arms are drawn by {cluster}: {clusters:,} clusters, of {size:,.3g} users for the average user; {metric} has "
-        "an intra-cluster correlation of {correlation:.3g}, so a test needs {effect:,.3g} times the users that it "
+        "arms are drawn by {cluster}: {clusters:,} clusters, of {size} users for the average user; {metric} has "
+        "an intra-cluster correlation of {correlation}, so a test needs {effect} times the users that it "
         "would if arms were drawn by user."
     )
     FEW_CLUSTERS = (
@@ -200,6 +199,14 @@ class NoteKind(Enum):
         return ExperimentNote(self, figures)
 
 
+class _Figures(Formatter):
+    """Places without a format of their own take numbers as people write them: `1,600`, not `1.6e+03`."""
+
+    def format_field(self, value: Any, format_spec: str) -> str:
+        plain = isinstance(value, float) and not format_spec
+        return four(value) if plain else str(super().format_field(value, format_spec))
+
+
 @dataclass(frozen=True)
 class ExperimentNote:
     """One note or reason.
@@ -215,7 +222,7 @@ class ExperimentNote:
     words: str = field(init=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "words", self.kind.value.format(**self.figures))
+        object.__setattr__(self, "words", _Figures().vformat(self.kind.value, (), self.figures))
 
     def to_dict(self) -> dict[str, Any]:
         """JSON values."""
