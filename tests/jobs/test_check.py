@@ -76,6 +76,46 @@ def test_a_limit_that_every_row_breaks_blocks(limit: str, ends: str | None, tmp_
     assert ends is None or ends in report.findings[0].message
 
 
+@pytest.mark.parametrize(
+    ("limit", "said"),
+    [
+        (
+            "at_most = 0.7",
+            ("costs 0.9475 per", "above the limit of 0.7", "ruled out", "write at_most = 0.9475"),
+        ),
+        (
+            "at_least = 1.5",
+            ("brings 0.9475 per", "below the limit of 1.5", "write at_least = 0.9475"),
+        ),
+        ("at_most = 1000", ("at most 1,000 per decision cannot bind", "the most that a row", "is 3 per decision")),
+        ("at_least = 0", ("at least 0 per decision cannot bind", "the least that a row", "is 0 per decision")),
+        ('at_most = 100\nper = "user"', ("at most 100 per user cannot bind", "is 21 per user")),
+        ("at_most = 0.92", ()),  # broken by no more than chance
+        ("at_most = 2.9", ()),
+        ('at_most = 2\nper = "user"', ()),  # what a user comes to over the horizon takes an evaluation
+    ],
+)
+def test_a_limit_that_todays_policy_breaks_or_that_cannot_bind_is_a_warning(
+    limit: str, said: tuple[str, ...], tmp_path: Path
+) -> None:
+    path = campaign_file(tmp_path, panel(users=300), campaign="horizon_days = 7")
+    path.write_text(path.read_text().replace("at_most = 1.2", limit))
+    told = [f"{each.message} {each.way_out}" for each in check(path).findings if each.key == "budget"]
+    assert len(told) == bool(said)
+    assert not missing(" ".join(told), *said)
+
+
+def test_rows_without_a_choice_count_for_what_they_cost_but_not_as_decisions(tmp_path: Path) -> None:
+    columns = panel(users=300)
+    half = [int(i // 4 % 2) for i in range(1200)]  # of the users
+    columns["coupon"] = [0.0 if held else coupon for coupon, held in zip(columns["coupon"], half, strict=True)]
+    path = campaign_file(tmp_path, columns | {"held": half}, log='forced = "held = 1"')
+    path.write_text(path.read_text().replace("at_most = 1.2", "at_most = 0.6"))
+    spent = np.dot(columns["coupon"], columns["active"]) / 600
+    (finding,) = (each for each in check(path).findings if each.key == "budget")
+    assert f"costs {spent:.4g} per decision" in finding.message
+
+
 def test_the_report_is_json(tmp_path: Path) -> None:
     report = check(campaign_file(tmp_path, panel(), log='propensity = "p"'))
     content = json.loads(json.dumps(report.to_dict(), allow_nan=False))

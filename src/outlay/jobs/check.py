@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import tempfile
 from dataclasses import replace
+from math import isfinite, sqrt
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -12,11 +13,11 @@ from outlay.choosing.measure import Measure
 from outlay.core.actions import Given, named
 from outlay.core.addresses import shown
 from outlay.core.assignment import Assignment
-from outlay.core.campaign import SUMMARIES, Campaign, HistorySection, Summary
+from outlay.core.campaign import SUMMARIES, Budget, Campaign, HistorySection, Summary
 from outlay.core.errors import CampaignError, LogError
 from outlay.core.shown import told_in
 from outlay.core.transitions import EVERYONE
-from outlay.core.wording import four
+from outlay.core.wording import advised, four, plain
 from outlay.estimators.balance import BalanceCheck
 from outlay.estimators.markov import MarkovCheck
 from outlay.evaluating.log_check import CheckReport, TriedHistory
@@ -33,6 +34,7 @@ from outlay.logs.randomisation import Overlap, Randomisation, overlap, randomisa
 from outlay.logs.roles import Log, link, open_log
 from outlay.logs.source import Resources
 from outlay.logs.vocabulary import AGGREGATES, hashed_words
+from outlay.ops.intervals import quantile
 
 MOST_CELLS = 100_000_000  # rows times features that are prepared to test the state
 TRIED_DAYS = (3, 7, 14, 28)  # under [log.history]
@@ -277,22 +279,63 @@ def _missing_features(log: Log) -> dict[str, int]:
 
 
 def _limits(log: Log) -> list[Finding]:
-    """Limits that every row breaks, so that no policy can keep them."""
+    """Limits that no policy can keep, that every policy keeps, since every row does, and that the log's own breaks."""
     findings = []
     for budget, cost in zip(log.campaign.budgets, log.costs, strict=True):
         sign, days = budget.sign, 1 if budget.per == "decision" else log.campaign.meta.horizon_days
         a_day = budget.limit / days
         allowed = f"CASE WHEN {log.choice} THEN {a_day!r} ELSE 0 END" if budget.per == "decision" else f"{a_day!r}"
-        [(excess,)] = log.source.run(f"SELECT min({sign} * ({cost} - {allowed})) FROM roles")
-        if budget.per == "user" and excess is not None:
-            excess = min(excess, -sign * a_day)  # of a day without a row
-        if excess is not None and excess > 1e-6 * max(1.0, abs(a_day)):
+        excess = f"{sign} * ({cost} - {allowed})"
+        [(least, most, dearest)] = log.source.run(
+            f"SELECT min({excess}), max({excess}), max({sign} * {cost}) FROM roles"
+        )
+        if least is None:
+            continue
+        if budget.per == "user":  # of a day without a row
+            least, most, dearest = min(least, -sign * a_day), max(most, -sign * a_day), max(dearest, 0)
+        if least > 1e-6 * max(1.0, abs(a_day)):
             kind, change = ("least", "Raise") if sign > 0 else ("most", "Lower")
-            end = f"{four(budget.limit + sign * excess * days)} per {budget.per}"
+            end = f"{four(budget.limit + sign * least * days)} per {budget.per}"
             message = f"{budget.words} can be kept by no policy: the {kind} that the log shows is {end}."
             way_out = f"{change} the limit at least that far, or give a log of other actions."
             findings.append(Finding("error", "budget", message, way_out, 0, budget.name))
+        elif most <= 0:
+            kind, change = ("most", "Lower") if sign > 0 else ("least", "Raise")
+            end = f"{four(sign * dearest * days)} per {budget.per}"
+            message = f"{budget.words} cannot bind: the {kind} that a row of the log shows is {end}."
+            way_out = f"{change} the limit, unless it is to rule out nothing."
+            findings.append(Finding("warning", "budget", message, way_out, 0, budget.name))
+        elif (today := _surely_broken(log, budget, cost)) is not None:
+            does, beyond, key = ("costs", "above", "at_most") if sign > 0 else ("brings", "below", "at_least")
+            broken = f"{four(today)} per {budget.per}, {beyond} the limit of {plain(budget.limit)}"
+            message = f"today's policy {does} {broken}, so it will count as ruled out."
+            way_out = f"If you mean to compare at what it {does}, write {key} = {advised(today, sign, beyond=False)}."
+            findings.append(Finding("warning", "budget", message, way_out, 0, budget.name))
     return findings
+
+
+def _surely_broken(log: Log, budget: Budget, cost: str) -> float | None:
+    """What the log's own policy comes to in the unit of a limit that it breaks by more than its interval; else None.
+
+    A plain mean of the log's rows: what a verdict goes by is discounted. Of a limit per user it is asked where a row is
+    all there is of a user; elsewhere only an evaluation tells what a user comes to over the horizon.
+    """
+    if budget.per == "user" and not log.campaign.log.once:
+        return None
+    count = f"count(*) FILTER ({log.choice})" if budget.per == "decision" else "count(*)"
+    [(total, units, squared, crossed, counted_squared)] = log.source.run(
+        "SELECT sum(c), sum(n), sum(c * c), sum(c * n), sum(n * n) FROM "
+        f'(SELECT sum({cost}) AS c, CAST({count} AS DOUBLE) AS n FROM roles GROUP BY "user")'
+    )
+    if total is None or not units:
+        return None
+    today: float = total / units
+    variance = squared - 2 * today * crossed + today**2 * counted_squared
+    if not isfinite(variance):  # a cost is infinite, which is a finding of its own
+        return None
+    z = quantile(1 - (1 - log.campaign.train.confidence) / 2)
+    nearest = today - budget.sign * z * sqrt(max(0.0, variance)) / units
+    return today if budget.sign * (nearest - budget.limit) > 0 else None
 
 
 def _empty_features(missing: dict[str, int], rows: int, log: Log) -> list[Finding]:
