@@ -98,8 +98,15 @@ def test_dates_are_counted_by_the_week_or_month_where_the_file_says_so(tmp_path:
     path = campaign_file(tmp_path, columns, tail='[rows]\nunit = "week"')
     data = prepare(path, tmp_path / "data")
     assert np.array_equal(np.asarray(data.day)[:10], np.arange(10))
+    first = columns["day"][0]
+    monday = first - datetime.timedelta(days=first.weekday())
+    found = check(path)
+    assert (found.first, found.last) == (str(monday), str(monday + datetime.timedelta(weeks=9)))
+    assert found.by_day[1].first == str(monday + datetime.timedelta(weeks=1))
+    assert not data.dates  # its times are whole weeks
     path = campaign_file(tmp_path, rows(lambda _: [0, 31, 60, 91], dates=True), tail='[rows]\nunit = "month"')
     assert np.array_equal(np.asarray(prepare(path, tmp_path / "months").day)[:4], [0, 1, 2, 3])
+    assert (check(path).first, check(path).last) == ("2026-01-01", "2026-04-01")
 
 
 def test_times_of_day_are_counted_by_the_hour_in_a_zone(tmp_path: Path) -> None:
@@ -108,6 +115,7 @@ def test_times_of_day_are_counted_by_the_hour_in_a_zone(tmp_path: Path) -> None:
     columns["day"] = [start + datetime.timedelta(hours=t) for t in columns["day"]]
     path = campaign_file(tmp_path, columns, tail='[rows]\nunit = "hour"\nzone = "Europe/Berlin"')
     assert np.array_equal(np.asarray(prepare(path, tmp_path / "data").day)[:4], [0, 1, 2, 3])
+    assert check(path).first == "2026-01-05 23:00"  # the hour in Berlin
     path.write_text(path.read_text().replace('"hour"', '"day"'))
     with pytest.raises(LogError, match="repeat a user and time"):  # two rows before midnight in Berlin
         prepare(path, tmp_path / "days")

@@ -249,7 +249,8 @@ def _log_notes(log: Log, first: int, last: int) -> list[ExperimentNote]:
     )
     notes = []
     if empty and not log.campaign.log.once:
-        told = (lambda day: str(log.when(day))) if log.dates else (lambda day: f"{log.campaign.unit} {day}")
+        dated = log.dates or log.counted is not None
+        told = (lambda day: str(log.when(day))) if dated else (lambda day: f"{log.campaign.unit} {day}")
         notes.append(NoteKind.PAST_UNRECORDED(days=spans([int(day) for (day,) in empty], told)))
     [(least,)] = log.source.run(f'SELECT min(cost{log.campaign.money}) FROM roles WHERE "time" >= {first}')
     if least is not None and least < 0:

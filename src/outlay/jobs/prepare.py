@@ -30,6 +30,7 @@ from outlay.core.progress import Progress, counted, telling, within
 from outlay.core.schema import Schema, canonical_text, user_text
 from outlay.core.transitions import CLUSTERS, NAMES, SPLITS, USERS, Transitions
 from outlay.core.version import __version__
+from outlay.logs import events
 from outlay.logs.blocks import Block, FeatureFiles, changed, find_features
 from outlay.logs.clustering import LEAST
 from outlay.logs.drivers import assignment
@@ -200,8 +201,8 @@ def _found(log: Log, facts: Facts, assigned: Assignment) -> dict[str, Any]:
     return {
         "rows_in_log": facts.rows,
         "actions": [float(action.value) for action in facts.actions],
-        "first_time": log.when(facts.first_time),
-        "last_time": log.when(facts.last_time),
+        "first_time": events.shown(facts.first_time, dates=log.dates),
+        "last_time": events.shown(facts.last_time, dates=log.dates),
         "assignment": assigned.to_dict(),
         **({} if log.credited is None else {"events": asdict(log.credited) | {"words": log.credited.words}}),
         **({} if log.ripeness is None else {"ripeness": asdict(log.ripeness) | {"words": log.ripeness.words}}),

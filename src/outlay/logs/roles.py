@@ -29,7 +29,16 @@ from outlay.logs.events import CREDITS, Credited, Ripeness, credit_events, keep_
 from outlay.logs.fetch import Tell
 from outlay.logs.naming import action_sql, bin_sql, cost_sql, named_as, table_sql, value_sql
 from outlay.logs.source import NO_CATEGORY, NUMBERS, ROW, Asker, Copying, Resources, Source, Term, open_source
-from outlay.logs.values import text_sql, time_sql, time_term, user_sql, user_term, without_rounding
+from outlay.logs.values import (
+    is_counted,
+    start_of,
+    text_sql,
+    time_sql,
+    time_term,
+    user_sql,
+    user_term,
+    without_rounding,
+)
 
 MAX_GROWTH = 100  # times the rows: beyond, a wrong time is likelier than a sparse log
 
@@ -42,6 +51,7 @@ class Log:
         campaign: its campaign file.
         source: the relation.
         dates: whether `time` is a date.
+        counted: the unit, longer or shorter than a day, in which `time` counts the log's dates; None where it does not.
         categorical, numeric: the features, in the order of the campaign file; numeric ones give DOUBLE.
         ripeness: which rows were left out since their outcomes can still come; None where none can.
         credited: which later events were credited to rows; None where there is no table of them.
@@ -51,6 +61,7 @@ class Log:
     campaign: Campaign
     source: Source
     dates: bool
+    counted: str | None
     categorical: tuple[Term, ...]
     numeric: tuple[Term, ...]
     ripeness: Ripeness | None = None
@@ -72,8 +83,8 @@ class Log:
         return self.choice.replace("forced", f"{row}.forced")
 
     def when(self, time: int) -> int | str:
-        """A time as it is shown: a date as text, else the number."""
-        return shown(time, dates=self.dates)
+        """A time as it is shown: a date as text, of a week its Monday; else the number."""
+        return shown(time, dates=self.dates) if self.counted is None else start_of(time, self.counted)
 
 
 @contextmanager
@@ -115,6 +126,8 @@ def open_log(
         campaign = _read_once(source, named_as(source, campaign))
         time = time_term(source, campaign)
         dates = time.type == "DATE"
+        written = None if dates or campaign.log.time is None else source.term("log.time", campaign.log.time)
+        counted = campaign.rows.unit if written is not None and is_counted(written, campaign.rows) else None
         campaign = _read_unit(campaign, dates=dates)
         credited = credit_events(source, campaign, folder, resources)
         until = None if credited is None else credited.last
@@ -123,7 +136,7 @@ def open_log(
         categorical = tuple(_category(source, name) for name in log.features.categorical)
         numeric = tuple(_measure(source, name) for name in log.features.numeric)
         _make_roles(source, campaign, columns)
-        yield Log(campaign, source, dates, categorical, numeric, ripeness, credited, made)
+        yield Log(campaign, source, dates, counted, categorical, numeric, ripeness, credited, made)
 
 
 def _refuse_empty(source: Source, campaign: Campaign) -> None:

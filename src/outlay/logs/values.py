@@ -8,6 +8,7 @@ list an action as it is printed, with six digits.
 
 from __future__ import annotations
 
+import datetime
 import math
 import re
 from collections.abc import Iterable, Sequence
@@ -165,14 +166,28 @@ def time_term(source: Source, campaign: Campaign) -> Term:
     return counted(source.term("log.time", time), campaign.rows)
 
 
+def is_counted(term: Term, rows: RowsSection) -> bool:
+    """Whether `[rows]` counts it: a date or a time of day, where the file gives a unit of these."""
+    return rows.unit in COUNTED and (term.type == "DATE" or term.type.startswith("TIMESTAMP"))
+
+
 def counted(term: Term, rows: RowsSection) -> Term:
     """A date or a time of day as `[rows]` counts it: weeks from the first Monday of 1970; days as dates."""
-    if rows.unit not in COUNTED or not (term.type == "DATE" or term.type.startswith("TIMESTAMP")):
+    if rows.unit is None or not is_counted(term, rows):
         return term
     zoned = term.type == "TIMESTAMP WITH TIME ZONE"
     moment = f"({term.sql}) AT TIME ZONE {literal(rows.zone)}" if zoned else term.sql
     sql = COUNTED[rows.unit].format(moment=f"CAST({moment} AS TIMESTAMP)")
     return Term(term.key, term.text, sql, "DATE" if rows.unit == "day" else "BIGINT")
+
+
+def start_of(time: int, unit: str) -> str:
+    """When a unit of time began that dates were counted in: the inverse of `COUNTED`."""
+    if unit == "hour":
+        return (datetime.datetime(1970, 1, 1) + datetime.timedelta(hours=time)).isoformat(" ", "minutes")
+    if unit == "week":
+        return (datetime.date(1970, 1, 5) + datetime.timedelta(weeks=time)).isoformat()
+    return datetime.date(1970 + time // 12, time % 12 + 1, 1).isoformat()
 
 
 def without_rounding(source: Source, amount: str, distinct: str, known: Sequence[float] | None) -> str:
