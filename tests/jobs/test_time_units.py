@@ -109,6 +109,14 @@ def test_dates_are_counted_by_the_week_or_month_where_the_file_says_so(tmp_path:
     assert (check(path).first, check(path).last) == ("2026-01-01", "2026-04-01")
 
 
+@pytest.mark.parametrize("unit", ["day", "week"])
+def test_a_date_beyond_the_calendar_is_shown(tmp_path: Path, unit: str) -> None:
+    path = campaign_file(tmp_path, rows(lambda _: range(0, 70, 7), dates=True), tail=f'[rows]\nunit = "{unit}"')
+    text = "day + case when user_id = 'u1' then to_years(97000) else to_years(0) end"
+    path.write_text(path.read_text().replace('time = "day"', f'time = "cast({text} as date)"'))
+    assert str(check(path).last).startswith("99")
+
+
 def test_times_of_day_are_counted_by_the_hour_in_a_zone(tmp_path: Path) -> None:
     columns = rows(lambda _: range(4))
     start = datetime.datetime(2026, 1, 5, 22, 30, tzinfo=datetime.UTC)

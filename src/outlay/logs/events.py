@@ -144,7 +144,7 @@ def keep_ripe(
 
 def shown(time: int, *, dates: bool) -> int | str:
     """A time as it is shown: a date as text, else the number."""
-    return (EPOCH + datetime.timedelta(days=time)).isoformat() if dates else time
+    return str(np.datetime64(time, "D")) if dates else time  # of any year: logs have dates such as 99999-01-01
 
 
 def _as_number(campaign: Campaign, *, dates: bool) -> int:

@@ -8,10 +8,11 @@ list an action as it is printed, with six digits.
 
 from __future__ import annotations
 
-import datetime
 import math
 import re
 from collections.abc import Iterable, Sequence
+
+import numpy as np
 
 from outlay.core.campaign import Campaign, LogSection
 from outlay.core.event_tables import RowsSection
@@ -184,10 +185,10 @@ def counted(term: Term, rows: RowsSection) -> Term:
 def start_of(time: int, unit: str) -> str:
     """When a unit of time began that dates were counted in: the inverse of `COUNTED`."""
     if unit == "hour":
-        return (datetime.datetime(1970, 1, 1) + datetime.timedelta(hours=time)).isoformat(" ", "minutes")
+        return str(np.datetime64(60 * time, "m")).replace("T", " ")
     if unit == "week":
-        return (datetime.date(1970, 1, 5) + datetime.timedelta(weeks=time)).isoformat()
-    return datetime.date(1970 + time // 12, time % 12 + 1, 1).isoformat()
+        return str(np.datetime64(4 + 7 * time, "D"))  # of any year: logs have dates such as 99999-01-01
+    return f"{np.datetime64(time, 'M')}-01"
 
 
 def without_rounding(source: Source, amount: str, distinct: str, known: Sequence[float] | None) -> str:
