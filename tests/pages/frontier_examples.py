@@ -176,7 +176,7 @@ def told(budgets: int = 1, certified: float = 1.0) -> BudgetCurve:
         """Good enough for a page: the next point of the curve."""
         return next((p for p in points if p.budget >= budget - 1e-9), points[-1])
 
-    return replace(curve, goals=reached(curve, of_a_page(points), nearest))
+    return replace(curve, goals=reached(curve, of_a_page(curve), nearest))
 
 
 def page(curve: BudgetCurve) -> str:

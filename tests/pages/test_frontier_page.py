@@ -7,6 +7,7 @@ import re
 from dataclasses import asdict, replace
 from functools import cache
 from html.parser import HTMLParser
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -18,11 +19,12 @@ from frontier_examples import campaign, found, told
 from frontier_examples import page as render
 
 from outlay.core.errors import OutlayError
-from outlay.core.wording import change
+from outlay.core.wording import change, number
 from outlay.estimators.windowed import Window
 from outlay.evaluating.budget_curve import BudgetCurve, CurveMember, OldPolicy
-from outlay.evaluating.goals import asked, reached
+from outlay.evaluating.goals import asked, reached, stops
 from outlay.pages import frontier_words
+from outlay.pages.amounts import Names
 from outlay.pages.frontier import Axes, marginal_axes, within
 from outlay.pages.frontier_answers import CurveAnswers
 from outlay.pages.frontier_words import out_of_reach
@@ -552,9 +554,7 @@ def test_every_goal_is_met_by_its_budget_and_by_none_below() -> None:
         assert goal.point is not None
         below = [p for p in content.curve if p.budget < goal.point.budget - 1e-9]
         if goal.kind == "worth":
-            assert goal.asked is not None
-            assert goal.point.marginal < 1 / goal.asked <= below[-1].marginal
-            continue
+            continue  # below
         if goal.kind == "same money":
             assert goal.point.totals is not None
             assert goal.point.totals.money.value >= 270_000 > max(p.totals.money.value for p in below if p.totals)
@@ -566,6 +566,54 @@ def test_every_goal_is_met_by_its_budget_and_by_none_below() -> None:
         assert goal.sure.totals is not None
         assert (goal.sure.totals.at_least or 0.0) >= (goal.asked or 0.0) * now
         assert goal.sure.budget >= goal.point.budget
+
+
+def rough() -> BudgetCurve:
+    """Spend and reward go up and down along the limits, and the log cannot tell the upper half."""
+    content, random = told(), np.random.default_rng(3)
+
+    def moved(place: int, point: Any) -> Any:
+        money, reward = (
+            replace(x, value=x.value * random.uniform(0.7, 1.3)) for x in (point.totals.money, point.totals.reward)
+        )
+        return replace(point, withheld=place > 50, totals=replace(point.totals, money=money, reward=reward))
+
+    return replace(content, curve=tuple(moved(i, p) for i, p in enumerate(content.curve)))
+
+
+def test_a_worth_stops_where_it_leaves_the_most_and_a_higher_one_never_earlier() -> None:
+    content = rough()
+    known = {
+        p.budget: (p.totals.money.value, p.totals.reward.value) for p in content.curve if p.totals and not p.withheld
+    }
+    cheapest, before = min(known.values()), (0.0, 0.0)
+    for worth in np.geomspace(0.01, 100.0, 60):
+        (goal,) = reached(content, asked(worth=float(worth)), lambda _: content.curve[0])
+        money, reward = cheapest if goal.point is None else known[goal.point.budget]
+        assert worth * reward - money == pytest.approx(max(worth * r - m for m, r in known.values()))
+        assert money >= before[0]
+        assert reward >= before[1]
+        before = money, reward
+    assert before[0] > cheapest[0]
+
+
+@in_a_browser
+def test_the_slider_stops_for_a_worth_where_the_answer_does(tmp_path: Path) -> None:
+    content = rough()
+    (goal,) = reached(content, asked(worth=1.0), lambda _: content.curve[0])
+    assert goal.point is not None
+    typed = "const box = document.getElementById('worth'); box.value = 1; box.dispatchEvent(new Event('input'));"
+    shown = drawn(render(content).replace("</body>", f"<script>{typed}</script></body>"), tmp_path)
+    record = next(r for r in _Page(render(content)).records if r["budget"] == float(f"{goal.point.budget:.12g}"))
+    assert re.findall(r'data-text="limit"[^>]*>([^<]*)<', shown) == [record["text"]["limit"]]
+
+
+def test_one_more_costs_what_the_next_stop_does_and_nothing_beyond_the_last() -> None:
+    content = rough()
+    names, found = Names(campaign(content)), stops(content)
+    for stop, after in pairwise(found):
+        assert frontier_words.one_more(stop.point, content, names) == f"about {number(after.worth)} yuan"
+    assert "brings nothing" in frontier_words.one_more(found[-1].point, content, names)
 
 
 def test_budgets_that_the_log_cannot_tell_have_stars_and_lead_to_no_headline() -> None:

@@ -88,10 +88,6 @@ class CurvePoint:
     totals: BudgetTotals | None = None
     times: float = 1.0
 
-    def one_more(self, marginal: float) -> float:
-        """Return the money that one more unit of the reward costs where the marginal reward is this, above 0."""
-        return self.times / marginal
-
     @property
     def loses(self) -> bool:
         """Whether the budget is sure to bring less than the old policy."""

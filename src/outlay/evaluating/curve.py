@@ -248,7 +248,7 @@ def curve_of(
         holding=holding_of(stored, campaign, _own_gain(mixtures, known)),
         totals=curve_totals(known, campaign, mixtures.data),
     )
-    wanted = of_a_page(curve.curve) if questions is None else questions
+    wanted = of_a_page(curve) if questions is None else questions
     return replace(curve, goals=reached(curve, wanted, measured)) if wanted else curve
 
 

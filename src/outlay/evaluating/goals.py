@@ -3,7 +3,7 @@
     today's reward for the least money      least B with V(B) ≥ V_old
     today's money                           least B that spends what the log's policy does
     a gain of g                             least B with V(B) ≥ (1 + g)·V_old
-    a unit of the reward is worth X         largest B at which one more of it still costs X at most: V'(B) ≥ 1/X
+    a unit of the reward is worth X         the B with the most X·V(B) − money spent (`stops`)
 
 V is the total of the first days where totals are told, else the objective. Beside the budget that reaches a level by
 estimate stands the one that is sure to, by the lower bound of its gain, where there is one.
@@ -12,6 +12,7 @@ estimate stands the one that is sure to, by the lower bound of its gain, where t
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 from outlay.core.errors import OutlayError
 from outlay.core.wording import advised
@@ -51,10 +52,11 @@ def asked(*, least_money: bool = False, worth: float | None = None, gain: float 
     return found
 
 
-def of_a_page(curve: Sequence[CurvePoint]) -> list[Asked]:
+def of_a_page(curve: BudgetCurve) -> list[Asked]:
     """Return what a page asks: today's reward, some gains, and worths at which the answer differs along the curve."""
-    points = [curve[round(share * (len(curve) - 1))] for share in (0.15, 0.4, 0.65)]
-    worths = dict.fromkeys(float(f"{p.one_more(p.marginal):.1g}") for p in points if p.marginal > 0)
+    dearer = stops(curve)[1:]
+    some = [dearer[round(share * (len(dearer) - 1))] for share in (0.15, 0.4, 0.65) if dearer]
+    worths = dict.fromkeys(float(advised(stop.worth, digits=1)) for stop in some)
     return [
         ("least money", None),
         ("same money", None),
@@ -75,7 +77,7 @@ def reached(curve: BudgetCurve, questions: Sequence[Asked], point: Point) -> tup
     for kind, amount in questions:
         if kind == "worth":
             assert amount is not None
-            found.append(Goal(kind=kind, asked=amount, point=_worth(curve.curve, amount, point), sure=None))
+            found.append(Goal(kind=kind, asked=amount, point=_worth(curve, amount), sure=None))
         elif kind == "same money":
             found.append(Goal(kind=kind, asked=None, point=_same_money(curve, point), sure=None))
         else:
@@ -159,13 +161,43 @@ def _between(curve: Sequence[CurvePoint], ok: Callable[[CurvePoint], bool], poin
     return point(told if told <= curve[-1].budget else high)
 
 
-def _worth(curve: Sequence[CurvePoint], worth: float, point: Point) -> CurvePoint | None:
-    """The largest budget at which one more unit costs at most so much; None where even the first costs more."""
+class Stop(NamedTuple):
+    """A budget to stop at, from this worth of a unit of the reward on."""
 
-    def too_dear(p: CurvePoint) -> bool:
-        return p.slack or p.marginal * worth < p.times
+    worth: float
+    point: CurvePoint
 
-    if too_dear(curve[0]):
-        return None
-    beyond = _between(curve, too_dear, point)
-    return curve[-1] if beyond is None else beyond
+
+def stops(curve: BudgetCurve) -> list[Stop]:
+    """Return the budgets with the most worth · reward − money spent, from worth 0, which spends least, upwards.
+
+    They are the corners of the upper envelope of money spent and reward: a worth is what one more unit costs between a
+    corner and the one before. Budgets that the log cannot tell are none of them, unless it can tell no budget.
+    """
+    known = [p for p in curve.curve if curve.totals is None or p.totals is not None]
+    left = [(*money_and_reward(p, curve), p) for p in known if not p.withheld] or [
+        (*money_and_reward(p, curve), p) for p in known
+    ]
+    if not left:
+        return []
+    money, reward, point = min(left, key=lambda each: (each[0], -each[1]))
+    found = [Stop(0.0, point)]
+    while left := [each for each in left if each[1] > reward]:
+        worths = [(m - money) / (r - reward) for m, r, _ in left]
+        least = min(worths)
+        money, reward, point = left[worths.index(least)]
+        found.append(Stop(least, point))
+    return found
+
+
+def money_and_reward(point: CurvePoint, curve: BudgetCurve) -> tuple[float, float]:
+    """What a budget spends and buys: totals where they are told, else for a unit that the objective is about."""
+    if curve.totals is not None and point.totals is not None:
+        return point.totals.money.value, point.totals.reward.value
+    return point.times * point.spend[curve.place], point.value
+
+
+def _worth(curve: BudgetCurve, worth: float) -> CurvePoint | None:
+    """The last budget to stop at for a worth; None where even the first step from the least money costs more."""
+    reached = [stop for stop in stops(curve)[1:] if stop.worth <= worth]
+    return reached[-1].point if reached else None

@@ -19,6 +19,7 @@ from markupsafe import Markup
 from outlay.core.campaign import Campaign
 from outlay.core.wording import Interval, plain
 from outlay.evaluating.budget_curve import BudgetCurve, CurvePoint
+from outlay.evaluating.goals import stops
 from outlay.pages.amounts import Names, head
 from outlay.pages.frontier_answers import CurveAnswers
 from outlay.pages.frontier_words import (
@@ -29,6 +30,7 @@ from outlay.pages.frontier_words import (
     headline,
     marginal_course,
     measured_on,
+    one_more,
     table,
 )
 from outlay.pages.page import Spec, in_colours, inline, middle, scale_around, template, told_page, told_value
@@ -61,13 +63,18 @@ def render(curve: BudgetCurve, campaign: Campaign, run: str = "RUN") -> str:
     limit = money.limit if curve.least - near <= money.limit <= curve.most + near else None
     axes = drawn.axes(points, limit)
     below = marginal_axes(points, axes)
+    worths = {stop.point.budget: stop.worth for stop in stops(curve)}
     records = [
         {
-            "text": {**wording.panel(p), **({} if answers is None else answers.panel(p))},
+            "text": {
+                **wording.panel(p),
+                **({} if answers is None else answers.panel(p)),
+                "one_more": one_more(p, curve, wording.names),
+            },
             "curve": axes.place(drawn.x(p.budget), drawn.value(p).value),
             "marginal": below.place(drawn.x(p.budget), min(p.marginal, below.top)),
             "budget": float(f"{p.budget:.12g}"),
-            "cost": p.one_more(p.marginal) if p.marginal > 0 and not p.slack else None,
+            "worth": worths.get(p.budget),
             "gain": drawn.gain(p),
         }
         for p in points

@@ -16,7 +16,7 @@ from outlay.evaluating.budget_curve import BudgetCurve, CurvePoint, Goal
 from outlay.evaluating.totals import BudgetTotals, Total
 from outlay.evaluating.verdict import SAME_SPEND
 from outlay.pages.amounts import Names, Rounding, brief_change, capital, head
-from outlay.pages.frontier_words import TABLE_STEPS, distinct, one_more, out_of_reach, question
+from outlay.pages.frontier_words import TABLE_STEPS, distinct, out_of_reach, question
 from outlay.pages.tables import Cell, Column, Look, Row, Table, numbers, row, words
 
 
@@ -213,7 +213,6 @@ class CurveAnswers:
             "spends": self.money.amount(found.money.value, self._unit),
             "spends_between": _ends(found.money, self.money.number),
             "sure_of": self._sure(point),
-            "one_more": one_more(point, self.names),
         }
         aria = f"{self.names.budget(self.curve.money_limit)} {texts['total']}: {texts['buys']} {self.names.reward}"
         return {**{name: text or NONE for name, text in texts.items()}, "aria": aria}

@@ -20,12 +20,14 @@ from outlay.core.wording import (
     decimals,
     ends,
     exact,
+    four,
     number,
     percent,
     plain,
     singular,
 )
 from outlay.evaluating.budget_curve import BudgetCurve, CurvePoint, Goal
+from outlay.evaluating.goals import money_and_reward, stops
 from outlay.pages.amounts import Names, capital
 from outlay.pages.tables import Cell, Column, Row, Table, figure, kept, limit, per, words
 
@@ -146,7 +148,6 @@ class CurveWording:
         budget = number(point.budget, self.budget_digits)
         asked = advised(max(0.0, point.budget), digits=6, beyond=False)
         texts = {
-            "one_more": one_more(point, self.names),
             "budget": budget,
             "value": self.value(point.value),
             "ends": ends(point.low, point.high, self.digits),
@@ -264,7 +265,7 @@ def goal_line(goal: Goal, wording: CurveWording, *, looked: bool) -> str:
     asked = question(goal, wording.names)
     if goal.point is None:
         return f"{asked}: {out_of_reach(goal)}."
-    told = f"{plain(goal.point.budget)} {per(wording.budgets[wording.place])} buys {wording.value(goal.point.value)}"
+    told = f"{four(goal.point.budget)} {per(wording.budgets[wording.place])} buys {wording.value(goal.point.value)}"
     whose = "who had no part in choosing it" if looked else "who also chose it"
     return f"{asked}: {told}, by the users {whose}."
 
@@ -464,15 +465,13 @@ def _digits(values: Sequence[float], halves: Sequence[float]) -> int:
     return decimals([Interval(0.0, -half, half)] if half > 0 else [Interval(value) for value in values])
 
 
-def one_more(point: CurvePoint, names: Names) -> str:
-    """What one more unit of the reward costs at a budget: `about 2.62 yuan (2.42 to 2.85)`."""
-    if point.slack or point.marginal <= 0:
+def one_more(point: CurvePoint, curve: BudgetCurve, names: Names) -> str:
+    """What one more unit of the reward costs from a budget to the next one to stop at: `about 2.62 yuan`."""
+    money = money_and_reward(point, curve)[0]
+    dearer = next((stop for stop in stops(curve)[1:] if money_and_reward(stop.point, curve)[0] > money), None)
+    if dearer is None:
         return "cannot be bought: more money brings nothing"
-    unit = names.money_unit
-    about = f"about {number(point.one_more(point.marginal))} {unit}".strip()
-    if point.marginal_low <= 0:
-        return f"{about} (at least {number(point.one_more(point.marginal_high))})"
-    return f"{about} ({number(point.one_more(point.marginal_high))} to {number(point.one_more(point.marginal_low))})"
+    return f"about {number(dearer.worth)} {names.money_unit}".strip()
 
 
 def against(value: float, base: float) -> str:
