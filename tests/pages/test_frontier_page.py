@@ -23,6 +23,7 @@ from outlay.core.wording import change, number
 from outlay.estimators.windowed import Window
 from outlay.evaluating.budget_curve import BudgetCurve, CurveMember, OldPolicy
 from outlay.evaluating.goals import asked, reached, stops
+from outlay.evaluating.totals import Total
 from outlay.pages import frontier_words
 from outlay.pages.amounts import Names
 from outlay.pages.frontier import Axes, marginal_axes, within
@@ -543,6 +544,37 @@ def test_the_first_line_is_what_today_would_cost_and_what_todays_money_would_bri
     assert not missing(answers.headline, "today's active days", f"{less:,.0f} yuan less in 30 days", "today on about")
     assert not missing(" ".join(answers.how), answers.limit(least.sure), answers.limit(money.point), "97.5%")
     assert not missing(totals_page().text, "20,000 users", "30 days", "Which budget does it?")
+
+
+def test_a_headline_that_no_bound_holds_says_by_estimate() -> None:
+    content = told()
+    goals = tuple(replace(goal, sure=None) for goal in content.goals)
+    unsure = CurveAnswers.of(replace(content, goals=goals), campaign(content))
+    assert unsure is not None
+    assert unsure.headline.startswith("By estimate, keep today's active days for ")
+    assert unsure.headline.endswith("; no limit that saves is sure to keep it.")
+
+    def without_bound(goal: Any) -> Any:
+        return replace(goal, point=replace(goal.point, totals=replace(goal.point.totals, at_least=-1.0)))
+
+    half = CurveAnswers.of(replace(content, goals=tuple(map(without_bound, content.goals))), campaign(content))
+    assert half is not None
+    assert half.headline.startswith("Keep today's active days for ")
+    assert ", or by estimate, spend what you spend today" in half.headline
+
+
+def test_where_todays_reward_costs_more_than_today_both_places_say_that_today_is_cheaper() -> None:
+    content = told()
+    assert content.totals is not None
+    cheap = replace(content, totals=replace(content.totals, money=Total(value=1000.0)))
+    answers, goal = CurveAnswers.of(cheap, campaign(cheap)), cheap.goals[0]
+    assert answers is not None
+    words = "What you do today is cheaper: no limit of this curve keeps today's active days for so little."
+    assert words in answers.how
+    assert words in answers.line(goal)
+    before = CurveAnswers.of(content, campaign(content))
+    assert before is not None
+    assert "cheaper" not in before.line(goal) + " ".join(before.how)
 
 
 def test_every_goal_is_met_by_its_budget_and_by_none_below() -> None:

@@ -44,11 +44,16 @@ class CurveAnswers:
 
     @property
     def headline(self) -> str:
-        """What today's reward would cost, and what today's money would bring."""
+        """What today's reward would cost, and what today's money would bring; that neither is sure, where it is not."""
         told = [part for part in (self._saving, self._bringing) if part]
         if not told:
             return "No budget of this curve is shown to do better than what you do today."
-        return capital(f"{', or '.join(told)}.")
+        least, money = self._goal("least money"), self._goal("same money")
+        unsure = self._saving and not (least and self._saves(least.sure))
+        doubt = "; no limit that saves is sure to keep it" if unsure else ""
+        if not unsure and self._bringing and not (money and self._gains(money.point)):
+            told[-1] = f"by estimate, {told[-1]}"
+        return capital(f"{'by estimate, ' if unsure else ''}{', or '.join(told)}{doubt}.")
 
     @property
     def how(self) -> list[str]:
@@ -57,6 +62,8 @@ class CurveAnswers:
         least, money = self._goal("least money"), self._goal("same money")
         if least is not None and self._saving:
             said.append(self._saved(least))
+        elif self._dearer:
+            said.append(self._dearer)
         if money is not None and money.point is not None and self._bringing:
             said.append(f"A limit of {self.limit(money.point)} spends what you spend today: {self._sure(money.point)}.")
         elif self._ends_below:
@@ -112,9 +119,26 @@ class CurveAnswers:
         count = f"{sum(why.values())} of {len(self.curve.curve)} budgets"
         return f"* not to rely on: this log cannot tell what {count} bring. {each} {reason}."
 
-    def _saves(self, point: CurvePoint) -> bool:
-        now = self.now_money
-        return now is not None and point.totals is not None and point.totals.money.value < (1 - SAME_SPEND) * now.value
+    def _saves(self, point: CurvePoint | None) -> bool:
+        now, found = self.now_money, None if point is None else point.totals
+        return now is not None and found is not None and found.money.value < (1 - SAME_SPEND) * now.value
+
+    @staticmethod
+    def _gains(point: CurvePoint | None) -> bool:
+        found = None if point is None else point.totals
+        return found is not None and (found.at_least or 0.0) > 0
+
+    @property
+    def _dearer(self) -> str:
+        """That today's reward costs more on the whole curve than today; empty where it does not, or is out of reach."""
+        now, money = self.now_reward, self.now_money
+        if now is None or money is None:
+            return ""
+        totals = [p.totals for p in self.curve.curve if p.totals is not None]
+        least = min((found.money.value for found in totals if found.reward.value >= now.value), default=0.0)
+        if least <= (1 + SAME_SPEND) * money.value:
+            return ""
+        return f"What you do today is cheaper: no limit of this curve keeps today's {self.names.reward} for so little."
 
     @property
     def _ends_below(self) -> bool:
@@ -142,6 +166,8 @@ class CurveAnswers:
         told = (
             f"{asked}: a limit of {self.limit(goal.point)}, {self.spends(goal.point)}{share}; {self._sure(goal.point)}."
         )
+        if goal.kind == "least money" and self._dearer:
+            told = f"{told} {self._dearer}"
         if goal.sure is None or goal.sure.budget == goal.point.budget:
             return told
         spends = f"{self.spends(goal.sure)}{self._of_now(goal.sure)}"
