@@ -577,6 +577,29 @@ def test_where_todays_reward_costs_more_than_today_both_places_say_that_today_is
     assert "cheaper" not in before.line(goal) + " ".join(before.how)
 
 
+def test_a_campaign_limit_that_spends_nothing_leaves_money_few_digits() -> None:
+    content = told()
+    (own,) = content.requested
+    assert own.totals is not None
+    nothing = replace(own, totals=replace(own.totals, money=Total(value=0.0, low=0.0, high=0.0)))
+    answers = CurveAnswers.of(replace(content, requested=(nothing,)), campaign(content))
+    assert answers is not None
+    assert answers.spends(nothing) == "0 yuan in 30 days"
+    assert answers.money.number(233_810.15603897) == "233,800"
+
+
+def test_what_policies_spend_at_most_is_the_most_of_the_curve_wherever_it_stands() -> None:
+    content = told()
+    spent = [p.totals.money.value for p in content.curve if p.totals]
+    swapped = (content.curve[0], *content.curve[:0:-1])
+    goals = tuple(replace(goal, point=None, sure=None) for goal in content.goals)
+    assert content.totals is not None
+    rich = replace(content.totals, money=Total(value=10 * max(spent)))
+    answers = CurveAnswers.of(replace(content, curve=swapped, goals=goals, totals=rich), campaign(content))
+    assert answers is not None
+    assert answers.how == [f"These policies spend {answers.spends(content.curve[-1])} at most, less than today."]
+
+
 def test_every_goal_is_met_by_its_budget_and_by_none_below() -> None:
     content = told()
     assert content.totals is not None

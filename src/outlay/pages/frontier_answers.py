@@ -66,8 +66,8 @@ class CurveAnswers:
             said.append(self._dearer)
         if money is not None and money.point is not None and self._bringing:
             said.append(f"A limit of {self.limit(money.point)} spends what you spend today: {self._sure(money.point)}.")
-        elif self._ends_below:
-            said.append(f"These policies spend {self.spends(self.curve.curve[-1])} at most, less than today.")
+        elif self._saves(dearest := max(self.curve.curve, key=lambda p: p.totals.money.value if p.totals else 0.0)):
+            said.append(f"These policies spend {self.spends(dearest)} at most, less than today.")
         return said
 
     def _saved(self, goal: Goal) -> str:
@@ -139,11 +139,6 @@ class CurveAnswers:
         if least <= (1 + SAME_SPEND) * money.value:
             return ""
         return f"What you do today is cheaper: no limit of this curve keeps today's {self.names.reward} for so little."
-
-    @property
-    def _ends_below(self) -> bool:
-        last, now = self.curve.curve[-1].totals, self.now_money
-        return last is not None and now is not None and last.money.value < (1 - SAME_SPEND) * now.value
 
     # Goals.
 
@@ -313,8 +308,10 @@ class CurveAnswers:
         return self._rounding(lambda found: found.money)
 
     def _rounding(self, of: Callable[[BudgetTotals], Total]) -> Rounding:
-        known = [p.totals for p in (*self.curve.requested, *self.curve.curve[::-1]) if p.totals is not None]
-        return Rounding.of(of(known[0]))
+        """As what is requested calls for, but four digits of the largest total at most: the one requested may be 0."""
+        known = [of(p.totals) for p in (*self.curve.requested, *self.curve.curve[::-1]) if p.totals is not None]
+        largest = Total(value=max(abs(each.value) for each in known))
+        return Rounding(max(Rounding.of(known[0]).step, Rounding.of(largest).step / 10))
 
     @property
     def _daily(self) -> bool:
