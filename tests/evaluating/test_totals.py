@@ -25,7 +25,15 @@ from outlay.estimators.certificate import Certificate
 from outlay.evaluating.certify import bounds_of_totals, figures_of, over_days
 from outlay.evaluating.diagnostics import ActionShare
 from outlay.evaluating.evaluation import SegmentEstimate
-from outlay.evaluating.totalling import PerUser, by_day, days_told, segment_totals, totals_of
+from outlay.evaluating.totalling import (
+    PerUser,
+    all_lost,
+    budget_totals,
+    by_day,
+    days_told,
+    segment_totals,
+    totals_of,
+)
 from outlay.evaluating.totals import DecisionTotals, Total
 from outlay.ops.tabular import totals as true_totals
 from small_logs import campaign, draw, random_cmdp
@@ -180,6 +188,21 @@ def without_bounds() -> Certificate:
         gain_bound=None,
         gain_most=None,
     )
+
+
+def test_no_bound_loses_more_than_all_of_a_reward_that_is_never_below_0() -> None:
+    data = draw(random_cmdp(1), USERS, 8, 0, split=CERTIFY, about=ABOUT)
+    bounds = replace(without_bounds(), gain=-1.0, gain_bound=-3.0, gain_most=1.0)  # per user, who has 2.5 now
+    outcome = np.abs(data.outcome)
+    below = outcome.copy()
+    below[0, 0] = -0.1
+    for rewards, least in ((outcome, -2.5 * USERS), (below, -3.0 * USERS)):
+        found = totals_of(figures(), ABOUT, replace(data, outcome=rewards), 5, bounds)
+        assert (found.at_least, found.at_most) == (least, USERS)
+        measured = (estimate("mixture", "reward@5", 1.5), estimate("mixture", "cost@5", 5.0)), bounds
+        budget = budget_totals(1.0, measured, ABOUT, USERS, all_lost(found.reward.now, replace(data, outcome=rewards)))
+        assert budget is not None
+        assert budget.at_least == least
 
 
 def test_segments_add_up_to_the_totals_and_say_what_they_are_given() -> None:

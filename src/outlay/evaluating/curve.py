@@ -11,7 +11,7 @@ its figures are those of that look.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property
 
@@ -34,7 +34,7 @@ from outlay.evaluating.budget_curve import BudgetCurve, CurveBand, CurveMember, 
 from outlay.evaluating.certify import Certified
 from outlay.evaluating.goals import Asked, of_a_page, reached
 from outlay.evaluating.holding import holding_of
-from outlay.evaluating.totalling import budget_totals, curve_totals
+from outlay.evaluating.totalling import all_lost, budget_totals, curve_totals
 from outlay.ops.intervals import interval
 
 BUDGETS = 101  # of the curve
@@ -213,8 +213,11 @@ def curve_of(
     """
     stored, campaign = mixtures.stored, mixtures.campaign
 
+    totals = curve_totals(known, campaign, mixtures.data)
+    lost = all_lost(None if totals is None else totals.reward, mixtures.data)
+
     def measured(budget: float) -> CurvePoint:
-        return _bounded(mixtures.point(budget), mixtures, known)
+        return _bounded(mixtures.point(budget), mixtures, known, lost)
 
     curve = BudgetCurve(
         campaign=campaign.meta.name,
@@ -227,7 +230,7 @@ def curve_of(
         most=mixtures.most,
         confidence=campaign.train.confidence,
         users=stored.points.users if known is None else known.curve.points.users,
-        curve=tuple(_points(mixtures, known, report)),
+        curve=tuple(_points(mixtures, measured, report)),
         requested=tuple(map(measured, budgets)),
         old=_old(mixtures, known),
         policies=tuple(
@@ -246,7 +249,7 @@ def curve_of(
         band=None if known is None else _band(known),
         window=claims_window(mixtures.data),
         holding=holding_of(stored, campaign, _own_gain(mixtures, known)),
-        totals=curve_totals(known, campaign, mixtures.data),
+        totals=totals,
     )
     wanted = of_a_page(curve) if questions is None else questions
     return replace(curve, goals=reached(curve, wanted, measured)) if wanted else curve
@@ -261,11 +264,13 @@ def _own_gain(mixtures: BudgetMixtures, known: Certified | None) -> float | None
     return gain if np.isfinite(gain) else None
 
 
-def _points(mixtures: BudgetMixtures, known: Certified | None, report: Progress) -> Iterator[CurvePoint]:
+def _points(
+    mixtures: BudgetMixtures, measured: Callable[[float], CurvePoint], report: Progress
+) -> Iterator[CurvePoint]:
     """Yield the points from the least budget to the most."""
     for i, budget in enumerate(np.linspace(mixtures.least, mixtures.most, BUDGETS)):
         report(i / BUDGETS, f"budget {i + 1} of {BUDGETS}")
-        yield _bounded(mixtures.point(float(budget)), mixtures, known)
+        yield measured(float(budget))
 
 
 def _old(mixtures: BudgetMixtures, known: Certified | None) -> OldPolicy | None:
@@ -295,7 +300,7 @@ def _band(known: Certified) -> CurveBand:
     )
 
 
-def _bounded(point: CurvePoint, mixtures: BudgetMixtures, known: Certified | None) -> CurvePoint:
+def _bounded(point: CurvePoint, mixtures: BudgetMixtures, known: Certified | None, lost: float) -> CurvePoint:
     """Put what the look at the certify users measured in place of what chose the mixture, with its certificate."""
     if known is None:
         return point
@@ -317,6 +322,7 @@ def _bounded(point: CurvePoint, mixtures: BudgetMixtures, known: Certified | Non
             known.totals_of(between, campaign),
             campaign,
             campaign.meta.users or len(mixtures.data.users),
+            lost,
         ),
     )
     whole, *costs = [(e.value, e.low, e.high) for e in known.estimates(between, campaign)]

@@ -3,6 +3,7 @@
     total   =  users · (mean per user of reward or money over the first k days)   k: the longest that can be relied on
     change  =  users · (the same of the policy less the old policy's, paired by user)
     sure    =  users · (bounds of that gain as a certificate has them)                `certify.bounds_of_totals`
+               but no loss of more than all, where no row of the log has a reward below 0
 
 The figures per user are those of the fitted evaluation, with the interval that holds both of its estimates and with all
 that is allowed for, so the interval of a total is that interval times the users. The users are a known number: those of
@@ -106,6 +107,16 @@ def _total(e: Estimate | None, users: float) -> Total | None:
     return Total(value=users * e.value, low=low, high=high)
 
 
+def all_lost(now: Total | None, data: Transitions) -> float:
+    """Return the change that loses all of a reward, below which no bound need go; −∞ where some row is below 0."""
+    return -np.inf if now is None or float(data.outcome[:, 0].min()) < 0 else -now.value
+
+
+def _bounds(certificate: Certificate, users: float, lost: float) -> tuple[float | None, float | None]:
+    least, most = (None if x is None else max(users * x, lost) for x in (certificate.gain_bound, certificate.gain_most))
+    return least, most
+
+
 def days_told(per_user: PerUser, campaign: Campaign) -> int | None:
     """Return the days of the longest totals of reward and money that can be relied on, else the longest given.
 
@@ -136,7 +147,7 @@ def totals_of(
     assert reward is not None
     assert spent is not None
     others = {b.name: found for b in campaign.budgets if (found := per_user.change(b.name, days, users)) is not None}
-    least, most = (None if x is None else users * x for x in (certificate.gain_bound, certificate.gain_most))
+    least, most = _bounds(certificate, users, all_lost(reward.now, data))
     return DecisionTotals(
         users=users,
         log_users=log_users,
@@ -257,14 +268,15 @@ def other_budgets(
     (figures,) = figures_of_budgets(stored, grid, measure.data, [over], report, measure)
     band = Band.of(figures, about, over, totals.sure)
     each = ((band.estimates(one, over), band.certificate(one, over)) for one in np.eye(len(limits)))
-    found = [budget_totals(limit, of, campaign, totals.users) for limit, of in zip(limits, each, strict=True)]
+    lost = all_lost(totals.reward.now, measure.data)
+    found = [budget_totals(limit, of, campaign, totals.users, lost) for limit, of in zip(limits, each, strict=True)]
     if capped is not None and found[-1] is not None:
         found[-1] = replace(found[-1], capped=True)
     return tuple(each for each in found if each is not None)
 
 
 def budget_totals(
-    limit: float, measured: tuple[Sequence[Estimate], Certificate] | None, campaign: Campaign, users: int
+    limit: float, measured: tuple[Sequence[Estimate], Certificate] | None, campaign: Campaign, users: int, lost: float
 ) -> BudgetTotals | None:
     """Return what a limit of the money budget brings all users; None where that is not told.
 
@@ -273,6 +285,7 @@ def budget_totals(
         measured: totals per user, and the bounds of the gain (`Certified.totals_of`).
         campaign: its limits.
         users: whom totals are for.
+        lost: the change that loses all (`all_lost`).
     """
     if measured is None:
         return None
@@ -280,9 +293,8 @@ def budget_totals(
     reward, money = _total(aim, users), _total(costs[campaign.money], users)
     if reward is None or money is None:
         return None
-    more, least, most = (
-        None if x is None else users * x for x in (certificate.gain, certificate.gain_bound, certificate.gain_most)
-    )
+    more = None if certificate.gain is None else users * certificate.gain
+    least, most = _bounds(certificate, users, lost)
     return BudgetTotals(limit=limit, reward=reward, money=money, more=more, at_least=least, at_most=most)
 
 
