@@ -563,6 +563,13 @@ def test_a_headline_that_no_bound_holds_says_by_estimate() -> None:
     assert ", or by estimate, spend what you spend today" in half.headline
 
 
+def test_a_bound_below_0_is_not_said_to_be_sure() -> None:
+    answers = CurveAnswers.of(told(), campaign(told()))
+    assert answers is not None
+    assert [column.head for column in answers.table.columns][-2:] == ["more than now", "at least"]
+    assert "Below 0 it is what may be lost" in totals_page().text
+
+
 def test_where_todays_reward_costs_more_than_today_both_places_say_that_today_is_cheaper() -> None:
     content = told()
     assert content.totals is not None

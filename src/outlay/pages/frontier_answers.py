@@ -197,7 +197,7 @@ class CurveAnswers:
         limits = (f"limit {per}",) if limit else ()
         return (
             *words(first),
-            *numbers(*limits, f"{spend}{self.span}", f"{reward}{self.span}", "more than now", "sure of"),
+            *numbers(*limits, f"{spend}{self.span}", f"{reward}{self.span}", "more than now", "at least"),
         )
 
     def _line(self, first: str, point: CurvePoint | None, without: str, *, look: str = "", limit: bool = True) -> Row:
