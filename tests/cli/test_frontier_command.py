@@ -137,7 +137,13 @@ def test_a_goal_is_answered_with_its_budget_and_leaves_the_page(a_run: Path) -> 
 
 
 def test_an_impossible_budget_is_refused(a_run: Path, tmp_path: Path) -> None:
-    for budget, words in (("-1", "at least 0"), ("nan", "at least 0"), ("inf", "at least 0"), ("'1,9'", "+20%")):
+    for budget, words in (
+        ("-1", "-1% for a change"),
+        ("+20", "or 20 for the limit itself"),
+        ("nan", "at least 0"),
+        ("inf", "at least 0"),
+        ("'1,9'", "+20%"),
+    ):
         refused(tmp_path, f"--budget: is {budget};", words, command=("frontier", a_run, "--budget", budget.strip("'")))
     refused(
         tmp_path,

@@ -299,8 +299,9 @@ def frontier(
 
 
 def _limit(text: str) -> float | str:
+    """A limit, or a change of one, which has a sign."""
     try:
-        return float(text)
+        return text if text.startswith(("+", "-")) else float(text)
     except ValueError:
         return text
 

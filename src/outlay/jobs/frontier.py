@@ -46,7 +46,7 @@ from outlay.evaluating.verdict import verdict
 from outlay.jobs.evaluate import evaluate, with_confidence
 from outlay.pages.frontier import render
 
-CHANGE = re.compile(r"([+-]\d+(?:\.\d+)?)\s*%")
+CHANGE = re.compile(r"([+-]\d+(?:\.\d+)?)\s*(%?)")
 
 
 def frontier(
@@ -126,7 +126,7 @@ def _limits(budgets: Any, own: float) -> list[float]:
     """Return the budgets as numbers, those like "+20%" as changes of the campaign's own.
 
     Raises:
-        OutlayError: for anything that is neither such a change nor a number of at least 0.
+        OutlayError: for anything that is neither such a change nor a number of at least 0, as a change without its %.
     """
     if isinstance(budgets, str | bytes) or not isinstance(budgets, Iterable):
         raise OutlayError(
@@ -137,6 +137,12 @@ def _limits(budgets: Any, own: float) -> list[float]:
         change = CHANGE.fullmatch(budget.strip()) if isinstance(budget, str) else None
         number = isinstance(budget, int | float | np.integer | np.floating) and not isinstance(budget, bool)
         limit = float(budget) if number else np.nan
+        if change and not change[2]:
+            raise OutlayError(
+                f"is {change[0]}; a limit has no sign, and a change has a % after it.",
+                where="budget",
+                way_out=f"Write {change[0]}% for a change of the limit, or {change[0][1:]} for the limit itself.",
+            )
         if change:
             limit = float(f"{own * (1 + float(change[1]) / 100):.12g}")  # 2.64, not 2.6400000000000001
         if not 0 <= limit < np.inf:
