@@ -470,7 +470,7 @@ def one_more(point: CurvePoint, curve: BudgetCurve, names: Names) -> str:
     money = money_and_reward(point, curve)[0]
     dearer = next((stop for stop in stops(curve)[1:] if money_and_reward(stop.point, curve)[0] > money), None)
     if dearer is None:
-        return "cannot be bought: more money brings nothing"
+        return "cannot be bought: no more money is known to bring any"
     return f"about {number(dearer.worth)} {names.money_unit}".strip()
 
 
