@@ -229,9 +229,9 @@ class World:
         path.write_text(text.replace("'", '"'))
         return path
 
-    def daily(self, policy: Policy, users: int = PLAYED, seed: int = SEED) -> Floats:
-        """`[D, 2]` mean reward and cost of each day; the same users and luck for every policy."""
-        rng, days = np.random.default_rng(seed), np.zeros((self.horizon, 2))
+    def daily(self, policy: Policy, users: int = PLAYED, seed: int = SEED, span: int | None = None) -> Floats:
+        """`[D, 2]` mean reward and cost of each day; the same users and luck for every policy; of `span` days."""
+        rng, days = np.random.default_rng(seed), np.zeros((span or self.horizon, 2))
         people = People.draw(self, self.joined(users, rng), rng)
         for day in days:
             action = policy(people)
