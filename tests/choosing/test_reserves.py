@@ -147,7 +147,7 @@ def test_an_action_that_was_never_given_is_not_priced_either(tmp_path: Path) -> 
 def test_only_of_money_is_anything_set_aside(tmp_path: Path) -> None:
     """Of several budgets, it is one; what another one states may be wrong, and then is not believed."""
     path = never_redeemed(
-        tmp_path, 'reserve = "coupon * 0.5"\n[[budget]]\nname = "sent"\ncost = "coupon"\nat_most = 9\nmoney = true'
+        tmp_path, 'reserve = "coupon * 0.5"\n[[budget]]\nname = "sent"\ncost = "coupon"\nat_most = 2.5\nmoney = true'
     )
     levels = {f.where: f.level for f in outlay.check(path).findings if f.where.startswith("budget")}
     assert levels == {"budget coupon_cost.reserve": "warning"}

@@ -66,6 +66,7 @@ class VerdictKind(StrEnum):
     TEST = "test"
 
 
+# In these the policy may be served: what constants bring for the whole limit is told beside what it brings for less.
 OWN_SPEND = (VerdictKind.OLD_RULED_OUT, VerdictKind.CONSTANT, VerdictKind.SERVE, VerdictKind.BEHIND_CAP)
 
 
