@@ -22,7 +22,7 @@ USERS = 40_000
 def shown(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, int], tuple[float, float]]:
     """Segment and days → effect and its standard error."""
     report = check(simulate("habit", tmp_path_factory.mktemp("held") / "c", users=USERS, held=(1.0, 3.0)))
-    assert not report.findings
+    assert [finding.key for finding in report.findings] == ["budget"]  # what is held costs more than the limit
     assert report.contrast == (1.0, 3.0)
     z = NormalDist().inv_cdf(0.975)
     return {(e.segment, e.days): (e.effect, (e.high - e.low) / (2 * z)) for e in report.effects}

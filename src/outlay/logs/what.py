@@ -99,10 +99,10 @@ def _may_act(log: Looked, c: ScannedColumn) -> bool:
 
 
 def _within(log: Looked, c: ScannedColumn, o: ScannedColumn) -> bool:
-    """Whether `c` is not 0 only where `o` is not 0, and more seldom, of the rows with both."""
+    """Whether `c` is not 0 only where `o` is not 0, and more seldom; a row without a value is one of 0."""
     if not (c.is_number and o.is_number) or c.low != 0 or o.low != 0:
         return False
-    mine, its = log.rare.above_zero(c.name, o.name)
+    mine, its = log.rare.values[c.name] > 0, log.rare.values[o.name] > 0
     return bool(mine.any() and its[mine].all() and its.sum() > mine.sum() and its.mean() < 0.9)
 
 
@@ -370,11 +370,17 @@ def clues_of_reward(log: Looked, c: ScannedColumn, action: ScannedColumn) -> Clu
             sum(rare.association(c.name, o.name) > 0 for o in others) / len(others),
             "other columns predict it",
         )
-    if any(_within(log, c, o) for o in others):
+    if any(_within(log, c, o) and not _but_for_empty_cells(log, c, o) for o in others):
         clues["part"] = 1, ""
     if any(_within(log, o, c) for o in others):
         clues["whole"] = 1, "another column is a part of it"
     return clues
+
+
+def _but_for_empty_cells(log: Looked, c: ScannedColumn, o: ScannedColumn) -> bool:
+    """Whether two columns are above 0 in the same of the rows with both: money, and whether there is any."""
+    mine, its = log.rare.above_zero(c.name, o.name)
+    return bool((mine == its).all())
 
 
 def _of_an_earlier_year(log: Looked, c: ScannedColumn) -> bool:
@@ -473,7 +479,7 @@ def _part_of(log: Looked, c: ScannedColumn, reward: ScannedColumn) -> bool:
     if c.low != 0 or reward.low != 0 or c.name in log.constant or earlier(c):
         return False
     mine, its = log.rare.above_zero(c.name, reward.name)
-    return bool(mine.sum() >= 20 and its[mine].all() and not its.all())
+    return bool(mine.sum() >= 20 and its[mine].all() and not (log.rare.values[reward.name] > 0).all())
 
 
 # What it cost, and who belongs together.

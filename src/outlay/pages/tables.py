@@ -147,7 +147,7 @@ def named(text: str, campaign: Campaign, window: int | None) -> Column:
         window: the days that means are over; None where they are discounted means of all days.
     """
     target = Target.parse(text)
-    what = campaign.told_outcomes[target.name]
+    what = campaign.told_outcomes.get(target.name, target.name)
     if target.days is not None:
         return Column(what, "per user" if campaign.log.once else f"total of {days(target.days)}")
     budget = next((b for b in campaign.limits if b.name == target.name), None)
