@@ -31,7 +31,7 @@ import outlay
 from city_peers import Learners, write_log
 from known_worlds import WORLDS, Actions, Floats, People, Policy, World
 from outlay.bundles.read import load_bundle
-from outlay.choosing.estimates import estimate_policy
+from outlay.choosing.estimates import estimate_policy, extrapolated
 from outlay.choosing.evaluated_policy import EvaluatedPolicy, mixture_of
 from outlay.choosing.rotation import measured_on
 from outlay.choosing.run import Run
@@ -65,7 +65,7 @@ class Ground:
 
     @property
     def names(self) -> list[str]:
-        """Of policies that are the same on every log."""
+        """Names of the policies that are the same on every log."""
         return ["always 1", f"always {len(self.world.offers) - 1}", *self.prices]
 
     def acts(self, name: str, table: pa.Table) -> Actions:
@@ -118,8 +118,7 @@ def one_log(at: Ground, users: int, seed: int) -> Iterator[dict[str, Any]]:
         for policy in policies:
             name = policy.name
             told = estimate_policy(measure, policy, propensity, estimators=("fqe", "fqe2"))
-            whole = told.fitted
-            far = float(np.where([why is None for why in whole.withheld], whole.unsupported, 0.0).max(initial=0.0))
+            far = extrapolated(told.fitted)
             found = {e.target: e for e in told.rows(data.campaign, 0.95) if e.estimator == "fqe"}
             for target, true in zip(("reward", "cost"), truth[name], strict=True):
                 if (e := found.get(target)) is not None:

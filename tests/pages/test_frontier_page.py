@@ -674,8 +674,8 @@ def test_one_more_costs_what_the_next_stop_does_and_nothing_beyond_the_last() ->
     content = rough()
     names, found = Names(campaign(content)), stops(content)
     for stop, after in pairwise(found):
-        assert frontier_words.one_more(stop.point, content, names) == f"about {number(after.worth)} yuan"
-    assert "is known to bring any" in frontier_words.one_more(found[-1].point, content, names)
+        assert frontier_words.one_more(stop.point, found, content, names) == f"about {number(after.worth)} yuan"
+    assert "is known to bring any" in frontier_words.one_more(found[-1].point, found, content, names)
 
 
 def test_budgets_that_the_log_cannot_tell_have_stars_and_lead_to_no_headline() -> None:

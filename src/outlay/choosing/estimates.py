@@ -30,7 +30,6 @@ from outlay.estimators.windowed import beyond_window
 from outlay.ops.intervals import std_error
 
 EXTRAPOLATED = 0.6  # share of the users' weight whose values may be extrapolated beyond what the log shows
-STATE_ENOUGH = ("fqe", "mis")  # estimators that are right only if the state tells enough
 SAMPLED = 5  # policies whose errors are compared with those of an estimate that assumes less
 
 Cautions = Sequence[Reason | None]
@@ -79,15 +78,16 @@ class PolicyEstimates:
     def rows(self, campaign: Campaign, confidence: float) -> list[Estimate]:
         """Return the estimates as tables show them; those that are right only by the state with the weaker interval."""
         rows: list[Estimate] = []
-        policy = self.policy.name
+        policy, its = self.policy.name, dict[str, Estimate]()
+        if self.second is not None:
+            its = {e.target: e for e in estimates(self.second, campaign, policy, "second", confidence=confidence)}
         for name, joint in self.joints.items():
             cautions = self.cautions[name]
             if ESTIMATORS[name].totals_only:
                 rows += joint.estimates(policy, name, confidence=confidence, cautions=cautions)
                 continue
             mine = estimates(joint, campaign, policy, name, confidence=confidence, cautions=cautions)
-            if name in STATE_ENOUGH and self.second is not None:
-                its = {e.target: e for e in estimates(self.second, campaign, policy, name, confidence=confidence)}
+            if ESTIMATORS[name].needs_state and its:
                 mine = [hull(e, its[e.target]) for e in mine]
             rows += mine
         return rows
@@ -97,6 +97,11 @@ class PolicyEstimates:
         rows: list[Estimate] = []
         mine, its = self.rows(campaign, confidence), other.rows(campaign, confidence)
         doubts = {(e.estimator, e.target): e.caution for e in [*its, *mine] if e.caution}
+        by = dict[str, Estimate]()
+        if self.second is not None or other.second is not None:
+            mine_less, its_less = (displayed(each.second or each.fitted, campaign) for each in (self, other))
+            less = mine_less.minus(its_less).estimates(self.policy.name, "second", confidence=confidence)
+            by = {e.target: e for e in less}
         for name, joint in self.joints.items():
             if name not in other.joints:
                 continue
@@ -105,10 +110,7 @@ class PolicyEstimates:
             difference = a.minus(b)
             cautions = [doubts.get((name, target)) for target in difference.targets]
             found = difference.estimates(self.policy.name, name, confidence=confidence, cautions=cautions)
-            if name in STATE_ENOUGH and (self.second is not None or other.second is not None):
-                mine_less, its_less = (displayed(each.second or each.fitted, campaign) for each in (self, other))
-                less = mine_less.minus(its_less).estimates(self.policy.name, name, confidence=confidence)
-                by = {e.target: e for e in less}
+            if ESTIMATORS[name].needs_state and by:
                 found = [hull(e, by[e.target]) for e in found]
             rows += found
         return rows
@@ -171,10 +173,15 @@ def estimate_policy(
 
 def extrapolates(whole: fitted.Fitted) -> Reason | None:
     """Return why a fitted value rests on states far beyond what the log shows, or None; for values day by day."""
-    far = float(np.where([why is None for why in whole.withheld], whole.unsupported, 0.0).max(initial=0.0))
+    far = extrapolated(whole)
     if far <= EXTRAPOLATED:
         return None
     return Reason(ReasonKind.EXTRAPOLATED, {"share": far, "most": EXTRAPOLATED})
+
+
+def extrapolated(whole: fitted.Fitted) -> float:
+    """Return the largest share of the users' weight that is extrapolated, of the numbers that are given."""
+    return float(np.where([why is None for why in whole.withheld], whole.unsupported, 0.0).max(initial=0.0))
 
 
 def too_few_follow(

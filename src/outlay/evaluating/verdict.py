@@ -44,7 +44,7 @@ from outlay.evaluating.first_days import FirstDays
 from outlay.evaluating.ruled_out import BrokenLimit, ruled_out
 
 CLEARLY_WORSE = -0.01  # of the old policy's value: an estimate below it is no reason for a test
-SAME_SPEND = 0.005  # of the other's: a smaller difference is none
+ALIKE = 0.005  # of another's spend or reward: a smaller difference is none
 
 
 class VerdictKind(StrEnum):
@@ -94,7 +94,7 @@ class PolicyChange:
     @property
     def saves(self) -> bool:
         """Whether less money is spent, by more than nothing."""
-        return self.spend is not None and self.spend < -SAME_SPEND
+        return self.spend is not None and self.spend < -ALIKE
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,7 +178,7 @@ def verdict(
     )
     words = _Words(found, certificate, campaign, constants).all()
     mine, its = (_value(estimates, name, objective(campaign)) for name in (policy, "constants"))
-    if found.kind in OWN_SPEND and whole is not None and mine and its is not None and its / mine > 1 + SAME_SPEND:
+    if found.kind in OWN_SPEND and whole is not None and mine and its is not None and its / mine > 1 + ALIKE:
         room = "" if certificate.held else ", with no room kept as proof,"
         said = (
             f"Constant actions that spend the whole limit{room} are estimated to bring {change(its / mine - 1)} "
@@ -436,7 +436,7 @@ class _Words:
     @property
     def _as_well(self) -> str:
         over = self.found.constants
-        return "brings more, by estimate" if over is not None and over.gain < -SAME_SPEND else "may do as well"
+        return "brings more, by estimate" if over is not None and over.gain < -ALIKE else "may do as well"
 
     def _cost_of_the_cut(self) -> str:
         old = self.found.old
@@ -471,6 +471,6 @@ class _Words:
         name = self._called(self.campaign.budgets[self.campaign.money].name)
         if against is None or against.spend is None:
             return ""
-        if abs(against.spend) < SAME_SPEND:
+        if abs(against.spend) < ALIKE:
             return f" at the same {name}"
         return f" at {percent(abs(against.spend), 0)} {'less' if against.spend < 0 else 'more'} {name}"

@@ -63,13 +63,14 @@ def render(curve: BudgetCurve, campaign: Campaign, run: str = "RUN") -> str:
     limit = money.limit if curve.least - near <= money.limit <= curve.most + near else None
     axes = drawn.axes(points, limit)
     below = marginal_axes(points, axes)
-    worths = {stop.point.budget: stop.worth for stop in stops(curve)}
+    corners = stops(curve)
+    worths = {stop.point.budget: stop.worth for stop in corners}
     records = [
         {
             "text": {
                 **wording.panel(p),
                 **({} if answers is None else answers.panel(p)),
-                "one_more": one_more(p, curve, wording.names),
+                "one_more": one_more(p, corners, curve, wording.names),
             },
             "curve": axes.place(drawn.x(p.budget), drawn.value(p).value),
             "marginal": below.place(drawn.x(p.budget), min(p.marginal, below.top)),

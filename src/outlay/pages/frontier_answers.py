@@ -14,7 +14,7 @@ from outlay.core.campaign import Campaign
 from outlay.core.wording import NONE, change, exact, number, plain
 from outlay.evaluating.budget_curve import BudgetCurve, CurvePoint, Goal
 from outlay.evaluating.totals import BudgetTotals, Total
-from outlay.evaluating.verdict import SAME_SPEND
+from outlay.evaluating.verdict import ALIKE
 from outlay.pages.amounts import Names, Rounding, brief_change, capital, head
 from outlay.pages.frontier_words import TABLE_STEPS, distinct, out_of_reach, question
 from outlay.pages.tables import Cell, Column, Look, Row, Table, numbers, row, words
@@ -121,7 +121,7 @@ class CurveAnswers:
 
     def _saves(self, point: CurvePoint | None) -> bool:
         now, found = self.now_money, None if point is None else point.totals
-        return now is not None and found is not None and found.money.value < (1 - SAME_SPEND) * now.value
+        return now is not None and found is not None and found.money.value < (1 - ALIKE) * now.value
 
     @staticmethod
     def _gains(point: CurvePoint | None) -> bool:
@@ -136,7 +136,7 @@ class CurveAnswers:
             return ""
         totals = [p.totals for p in self.curve.curve if p.totals is not None]
         least = min((found.money.value for found in totals if found.reward.value >= now.value), default=0.0)
-        if least <= (1 + SAME_SPEND) * money.value:
+        if least <= (1 + ALIKE) * money.value:
             return ""
         return f"What you do today is cheaper: no limit of this curve keeps today's {self.names.reward} for so little."
 
@@ -174,7 +174,7 @@ class CurveAnswers:
         if now is None or not now.value or point.totals is None:
             return ""
         share = point.totals.money.value / now.value - 1
-        return "" if abs(share) < SAME_SPEND else f" ({brief_change(share)})"
+        return "" if abs(share) < ALIKE else f" ({brief_change(share)})"
 
     @property
     def table(self) -> Table:

@@ -27,7 +27,7 @@ from outlay.core.wording import (
     singular,
 )
 from outlay.evaluating.budget_curve import BudgetCurve, CurvePoint, Goal
-from outlay.evaluating.goals import money_and_reward, stops
+from outlay.evaluating.goals import Stop, money_and_reward
 from outlay.pages.amounts import Names, capital
 from outlay.pages.tables import Cell, Column, Row, Table, figure, kept, limit, per, words
 
@@ -465,10 +465,10 @@ def _digits(values: Sequence[float], halves: Sequence[float]) -> int:
     return decimals([Interval(0.0, -half, half)] if half > 0 else [Interval(value) for value in values])
 
 
-def one_more(point: CurvePoint, curve: BudgetCurve, names: Names) -> str:
-    """What one more unit of the reward costs from a budget to the next one to stop at: `about 2.62 yuan`."""
+def one_more(point: CurvePoint, found: Sequence[Stop], curve: BudgetCurve, names: Names) -> str:
+    """What one more unit of the reward costs from a budget to the next of `stops`: `about 2.62 yuan`."""
     money = money_and_reward(point, curve)[0]
-    dearer = next((stop for stop in stops(curve)[1:] if money_and_reward(stop.point, curve)[0] > money), None)
+    dearer = next((stop for stop in found[1:] if money_and_reward(stop.point, curve)[0] > money), None)
     if dearer is None:
         return "cannot be bought: no more money is known to bring any"
     return f"about {number(dearer.worth)} {names.money_unit}".strip()

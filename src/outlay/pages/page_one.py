@@ -16,7 +16,7 @@ from outlay.estimators.certificate import BudgetBound
 from outlay.evaluating.evaluation import Evaluation
 from outlay.evaluating.first_days import SAME
 from outlay.evaluating.totals import DecisionTotals, SegmentTotals, TotalChange
-from outlay.evaluating.verdict import SAME_SPEND, VerdictKind
+from outlay.evaluating.verdict import ALIKE, VerdictKind
 from outlay.pages.amounts import Names, Rounding, brief_change, capital, head
 from outlay.pages.lines import Line, Lines
 from outlay.pages.tables import Table, numbers, row, words
@@ -384,7 +384,7 @@ class PageOne:
         share, more = found.money.share, found.money.more
         if share is None or more is None:
             return ""
-        if abs(share) < SAME_SPEND:
+        if abs(share) < ALIKE:
             return " for the same money"
         what = "" if self._names.money_unit else f" {self._names.budget(self._names.money)}"
         side = "less" if share < 0 else "more"
