@@ -26,6 +26,9 @@ Every user acts or not on each day, with a coupon of 0, 1, 2 or 4:
     visits       users come on some days, P = σ(−0.3 + base + 1.2·yesterday), with yesterday that of the last visit; the
                  log has rows of those days alone, and complete = true
 
+    seldom       the log gives a coupon on this share of the days
+    eager        a coupon is redeemed on this share of active days, and on 95% of them from the fifth coupon on
+
     money        the reward of an active day is an amount of money instead of 1: log-normal of mean 1 with this σ
 
 The log has the activity of yesterday, where `told` the type, and where `noise` that many columns of noise.
@@ -106,6 +109,7 @@ class People:
     own_shocks: bool = False  # each user has shocks of its own: the expectation over days to come
     here: NDArray[np.bool_] = field(default_factory=lambda: np.ones(1, np.bool_))  # who comes today
     visits: NDArray[np.int64] = field(default_factory=lambda: np.zeros(1, np.int64))  # before today
+    given: NDArray[np.int64] = field(default_factory=lambda: np.zeros(1, np.int64))  # coupons before today
     past: tuple[Floats, ...] = ()  # [users, 3] of each day: action, reward, cost
 
     @classmethod
@@ -130,6 +134,7 @@ class People:
         )
         people.intent = rng.normal(size=users)
         people.here, people.visits = np.ones(users, np.bool_), np.zeros(users, np.int64)  # everybody begins by coming
+        people.given = np.zeros(users, np.int64)
         return people
 
     def table(self) -> dict[str, NDArray[Any]]:
@@ -151,7 +156,8 @@ class People:
             chances = np.full((users, len(COUPONS)), 0.04 / len(COUPONS))
             chances[np.arange(users), np.where(self.yesterday == 1, 0, 2)] += 0.96
             return chances
-        return np.full((users, len(COUPONS)), 1 / len(COUPONS))
+        share = world.seldom or 1 - 1 / len(COUPONS)
+        return np.tile([1 - share, *[share / (len(COUPONS) - 1)] * (len(COUPONS) - 1)], (users, 1))
 
     def act(self, action: NDArray[np.int64]) -> tuple[Floats, Floats]:
         """Reward and cost of today, after which it is tomorrow."""
@@ -170,6 +176,9 @@ class People:
         x += world.intent * self.intent
         active = (rng.random(users) < 1 / (1 + np.exp(-x))) & self.here
         cost = worth * active
+        if world.eager:
+            cost = cost * (rng.random(users) < np.where(self.given >= 4, 0.95, world.eager))
+            self.given = self.given + (coupon > 0)
         fresh = coupon >= self.pending
         self.left = np.where(fresh & (coupon > 0), VALID, self.left - 1)
         self.pending = np.where(active | (self.left <= 0), 0.0, np.maximum(coupon, self.pending))
@@ -215,6 +224,8 @@ class World:
     delay: bool = False
     targeted: bool = False
     money: float = 0.0
+    seldom: float = 0.0
+    eager: float = 0.0
     late: float = 0.0
     visits: bool = False
     noise: int = 0
@@ -371,6 +382,9 @@ def _worlds() -> dict[str, World]:
         World(
             "fatigue, past", types=True, told=True, fatigue=0.3, history=7, columns=("action",), summaries=("decayed",)
         ),
+        World("eager", types=True, told=True, seldom=0.24, eager=0.4, days=7, at_most=0.5, suffices=False),
+        World("seldom", types=True, told=True, seldom=0.24, days=7, at_most=0.5),
+        World("seldom, fatigue", types=True, told=True, seldom=0.2, fatigue=0.3, days=7, at_most=0.5, suffices=False),
         World("intent", types=True, told=True, intent=0.8, suffices=False),
         World("dated", drift=3.0, idle=True, days=1, at_most=2.5, suffices=False),
         World("strata", types=True, strata=True, idle=True, days=1, at_most=2.5, suffices=False),

@@ -3,13 +3,16 @@
 A fitted evaluation on counted states believes that state and action say all that matters, on every day alike. Then the
 residuals of the policy's values have mean zero on each day, and are unrelated to how far a user's earlier days went the
 policy's way by chance. What mean they have, and how far they are related, is the error of the fitted mean, to first
-order in how far those days are from the log's:
+order in how far those days are from the log's, and to second order in how many more incentives they bring:
 
     δ_t   = (1−γ) x_t + γ^Δ V(s_{t+1}) − V(s_t)      V of the policy on counted states, rows weighted by ρ_t
     ρ_t   = π(a_t) / p(a_t)
     c_t   = Σ_{s < t} (ρ_s − 1)                      derivative of the weight of the days before, at π = p
     ĉ_t   = what summaries of the days before tell of c_t − E[c | s_t, a_t], by least squares, day by day
-    β_d   = mean of ρ_t (1 + ĉ_t) δ_t over the users with a row on their day d
+    e_t   = max(n_t − n̄_d, 0)²                       n_t incentives on the days before, n̄_d on average in the log
+    q_t   = 1 + ĉ_t + λ · (e_t, summaries)           in rows with an incentive; each less its mean of the day; λ such that
+                                                     e has the mean that it has under the policy, and summaries theirs
+    β_d   = mean of ρ_t q_t δ_t over the users with a row on their day d
     bias  = Σ_d ω_d β_d                              ω_d = γ^d; days after the log count as its later half
 
 For the total of the first k days δ_t has the values of the days that are left, V_{k−d}, ω_d is 1, and the mean is over
@@ -20,6 +23,11 @@ With c_t in the place of ĉ_t nothing would be assumed of what the state leaves 
 that of ĉ_t, and in a month with 22 actions 25% of the mean. So it is assumed that what the state leaves out shows in
 the summaries with which the state is tested (`markov.py`): means over the days before, and the last of them.
 
+The first order says what one more incentive changes. But people get used to incentives: what the fifth in a row does is
+not five times what the second changes, and a policy may give its users many more than the log did. So in rows with an
+incentive the weights also meet the mean of e that the policy brings about, by the fitted moves of the states. Where
+hardly any user of the log had so many, the error of that is large and the interval wide: what they do was not seen.
+
 Where states are not counted the fitted mean does not rest on the state alone, but on values and weights that are linear
 in features. There the estimate that assumes less is the second fitted evaluation, whose features know how far a user's
 days went the policy's way: it has less bias and more noise (`sequential.py`).
@@ -28,7 +36,8 @@ Assumptions: propensities are right, and users do not influence each other. Bein
 tells direction and size rather than the exact error. It sees only what shows within the days of the log.
 
 Source: Robins (1986) for what follows from propensities alone; Jiang and Li (2016) for the residuals along paths, of
-which this is the part that is linear in earlier days; the projection on summaries: ours.
+which this is the part that is linear in earlier days; Deville and Särndal (1992) for weights that meet given sums; the
+projection on summaries, and that on the number of incentives: ours.
 """
 
 from __future__ import annotations
@@ -42,6 +51,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 from scipy.sparse.linalg import spsolve
 
+from outlay.core.cached import cached_property
 from outlay.core.estimate import Target
 from outlay.estimators.clusters import by_cluster
 from outlay.estimators.importance import row_ratios
@@ -150,9 +160,9 @@ def estimate(
     """
     _, ratio = row_ratios(panel, policy, propensity)
     assert ratio is not None  # propensities were given
-    followed = _Followed.of(panel, np.flatnonzero(ratio > 0), ratio)
+    followed = _Followed.of(panel, ratio, past)
     # 1 + ĉ
-    earlier = 1 + _predicted(followed, _before(panel, ratio - 1.0)[followed.rows], past[followed.rows])
+    earlier = 1 + _predicted(followed, _before(panel, ratio - 1.0)[followed.rows])
     spans = sorted({*days, *([] if window is None else [window])})
     parts = [_of_means(panel, followed, earlier), *_of_totals(panel, followed, earlier, spans)]
     names = [*panel.names, *(str(Target(name, k)) for k in spans for name in panel.names)]
@@ -193,6 +203,10 @@ class _Followed:
         terminal: `[r]` whether the user has left.
         gap: `[r]` days to the next row.
         left: `[r]` days of the log from here on, this one included.
+        incentive: `[r]` whether one is given.
+        usual: `[D]` mean number of incentives before each day, of all users of the log.
+        excess: `[r]` square of how many more came before the row; 0 where there were fewer.
+        past: `[r, q]` summaries of the days before.
         outcome: `[r, 1+m]`.
         states: their number.
     """
@@ -208,14 +222,22 @@ class _Followed:
     terminal: NDArray[np.bool_]
     gap: NDArray[np.int64]
     left: NDArray[np.int64]
+    incentive: NDArray[np.bool_]
+    usual: Array
+    excess: Array
+    past: Array
     outcome: Array
     states: int
 
     @classmethod
-    def of(cls, panel: Panel, rows: NDArray[np.intp], ratio: Array) -> _Followed:
+    def of(cls, panel: Panel, ratio: Array, past: NDArray[np.floating]) -> _Followed:
         """Collect them."""
         assert panel.state is not None
+        rows = np.flatnonzero(ratio > 0)
+        given = panel.data.actions[panel.action] > panel.data.actions.min()
         state, following, user, day = panel.state[rows], panel.following[rows], panel.user[rows], panel.day[rows]
+        number = _before(panel, given.astype(np.float64))
+        usual = np.bincount(panel.day, number) / np.maximum(np.bincount(panel.day), 1)
         return cls(
             rows=rows,
             weight=ratio[rows],
@@ -228,6 +250,10 @@ class _Followed:
             terminal=panel.terminal[rows],
             gap=panel.gap[rows],
             left=panel.window[user] - day,
+            incentive=given[rows],
+            usual=usual,
+            excess=np.maximum(number[rows] - usual[day], 0.0) ** 2,
+            past=past[rows].astype(np.float64),
             outcome=panel.outcome[rows],
             states=int(panel.state.max()) + 1,
         )
@@ -252,13 +278,64 @@ class _Followed:
         """`[states]` sums of `[r]` over the rows in a state."""
         return np.asarray(np.bincount(self.state, each, self.states))
 
+    def beyond(self, start: NDArray[np.intp], days: int) -> Array:
+        """`[days]` means of `excess` where an incentive is given, on each day under the policy.
 
-def _predicted(followed: _Followed, earlier: Array, past: NDArray[np.floating]) -> Array:
+        Args:
+            start: states of the first day.
+            days: how many.
+        """
+        users = np.zeros((days, self.states, days + 1))  # in a state, with so many incentives before
+        users[0, :, 0] = np.bincount(start, minlength=self.states)
+        given = self.met(self.weight * self.incentive) / np.maximum(self.met(self.weight), 1e-300)
+        means = np.zeros(days)
+        for day in range(days):
+            for gap, (without, one_more) in self.moves.items():
+                if day + gap < days:
+                    users[day + gap] += without @ users[day]
+                    users[day + gap, :, 1:] += one_more @ users[day, :, :-1]
+            number = given @ users[day]
+            excess = np.maximum(np.arange(days + 1) - self.usual[day], 0.0) ** 2
+            means[day] = number @ excess / max(number.sum(), 1e-300)
+        return means
+
+    @cached_property
+    def moves(self) -> dict[int, tuple[sparse.csc_matrix, sparse.csc_matrix]]:
+        """From a state, the column, to the next, so many days later: without an incentive, and with one."""
+        _, share = self.mean(self.outcome, self.goes_on | self.terminal)
+        where, shape = (self.there, self.state), (self.states, self.states)
+        found = {}
+        for gap in np.unique(self.gap[self.goes_on]).tolist():
+            goes = share * (self.goes_on & (self.gap == gap))
+            found[gap] = (
+                sparse.csc_matrix((goes * ~self.incentive, where), shape=shape),
+                sparse.csc_matrix((goes * self.incentive, where), shape=shape),
+            )
+        return found
+
+    def direction(self, base: Array) -> Array:
+        """`[r]` changes of weights that add 1 to the sum of `excess` over the rows with an incentive, and no more.
+
+        They are `base` `[r]` times what is linear in `excess` and the summaries, and change neither a day's sum nor
+        that of a summary.
+        """
+        columns, base = np.column_stack([self.excess, self.past]), base * self.incentive
+        total = np.maximum(np.bincount(self.day, base), 1e-300)
+        columns -= np.stack([np.bincount(self.day, base * x) / total for x in columns.T], axis=1)[self.day]
+        scale = np.maximum(np.abs(columns).max(axis=0, initial=0), 1e-300)
+        columns /= scale
+        system, one = (columns * base[:, None]).T @ columns, np.zeros(len(scale))
+        one[0] = 1 / scale[0]
+        found: Array = base * (columns @ np.linalg.lstsq(system, one, rcond=1e-9)[0])
+        return found
+
+
+def _predicted(followed: _Followed, earlier: Array) -> Array:
     """`[r]` what of c the summaries of the past tell, given state, action and day: by least squares, day by day."""
     told = np.zeros(len(earlier))
     for d in range(1, int(followed.day.max(initial=0)) + 1):
         then = np.flatnonzero(followed.day == d)
-        both = np.column_stack([past[then], earlier[then]]).astype(np.float64)
+        both = np.column_stack([followed.past[then], earlier[then]])
         _, at = np.unique(followed.cell[then], return_inverse=True)
         w = followed.weight[then]
         total = np.maximum(np.bincount(at, w), 1e-300)
@@ -289,8 +366,13 @@ def _of_means(panel: Panel, followed: _Followed, earlier: Array) -> Array:
     moves = sparse.csc_matrix((share * fade, (followed.state, followed.there)), shape=(followed.states,) * 2)
     system = sparse.identity(followed.states, format="csc") - moves
     value = np.reshape(spsolve(system, brings), brings.shape)
-    each = known * (later / np.maximum(users_then, 1))[np.minimum(followed.day, len(later) - 1)]
-    each = each * followed.weight * earlier
+    day = np.minimum(followed.day, len(later) - 1)  # those after it are not known
+    base = known * (later / np.maximum(users_then, 1))[day] * followed.weight
+    assert panel.state is not None
+    each = base * earlier
+    given = each * followed.incentive
+    beyond = followed.beyond(panel.state[panel.start], len(later))
+    each += followed.direction(base) * (np.bincount(day, given, len(later)) @ beyond - given @ followed.excess)
     derivative = followed.moved(each * fade) - followed.met(each)
     through = np.reshape(spsolve(sparse.csc_matrix(system.T), derivative), -1)
     residual = now + fade[:, None] * value[followed.there] - value[followed.state]
@@ -310,13 +392,19 @@ def _of_totals(panel: Panel, followed: _Followed, earlier: Array, spans: Sequenc
     for h in range(1, len(value)):
         value[h], share = followed.mean(brings(h), followed.goes_on | followed.terminal | (followed.left >= h))
         shares.append(share)
+    closed = followed.goes_on | followed.terminal
+    last, others = (followed.direction(followed.weight * known) for known in (np.ones_like(closed), closed))
     found = []
     for k in spans:
         covers = panel.covers(k)
+        beyond = followed.beyond(panel.state[panel.first][covers], k)  # type: ignore[index]
         own, through = np.zeros_like(followed.outcome), np.zeros((k + 1, followed.states))
         for h in range(k, 0, -1):
             then = (shares[h] > 0) & (followed.day == k - h) & covers[followed.user]
             each = then * followed.weight * earlier / max(1, covers.sum())
+            given = each * followed.incentive
+            missing = given.sum() * beyond[k - h] - given @ followed.excess
+            each += (last if h == 1 else others) * missing
             through[h] -= followed.met(each)
             each = each + shares[h] * through[h][followed.state]
             own += each[:, None] * (brings(h) - value[h][followed.state])
