@@ -10,8 +10,8 @@ order in how far those days are from the log's, and to second order in how many 
     c_t   = Σ_{s < t} (ρ_s − 1)                      derivative of the weight of the days before, at π = p
     ĉ_t   = what summaries of the days before tell of c_t − E[c | s_t, a_t], by least squares, day by day
     e_t   = max(n_t − n̄_d, 0)²                       n_t incentives on the days before, n̄_d on average in the log
-    q_t   = 1 + ĉ_t + λ · (e_t, summaries)           in rows with an incentive; each less its mean of the day; λ such that
-                                                     e has the mean that it has under the policy, and summaries theirs
+    q_t   = 1 + ĉ_t + λ · (e_t, summaries)           in rows with an incentive, each less its mean of the day; λ
+                                                     such that the mean of e is the policy's, and summaries keep theirs
     β_d   = mean of ρ_t q_t δ_t over the users with a row on their day d
     bias  = Σ_d ω_d β_d                              ω_d = γ^d; days after the log count as its later half
 
