@@ -9,24 +9,24 @@ order in how far those days are from the log's, and to second order in how many 
     ρ_t   = π(a_t) / p(a_t)
     c_t   = Σ_{s < t} (ρ_s − 1)                      derivative of the weight of the days before, at π = p
     ĉ_t   = what summaries of the days before tell of c_t − E[c | s_t, a_t], by least squares, day by day
+    β_d   = mean of ρ_t (1 + ĉ_t) δ_t over the users with a row on their day d
     e_t   = max(n_t − n̄_d, 0)²                       n_t incentives on the days before, n̄_d on average in the log
-    q_t   = 1 + ĉ_t + λ · (e_t, summaries)           in rows with an incentive, each less its mean of the day; λ
-                                                     such that the mean of e is the policy's, and summaries keep theirs
-    β_d   = mean of ρ_t q_t δ_t over the users with a row on their day d
-    bias  = Σ_d ω_d β_d                              ω_d = γ^d; days after the log count as its later half
+    b     = slope of δ − E[δ | s, a] in f_t e_t      in rows with an incentive, next to days and summaries
+    f_t   = 1 for the reward, E[cost | s_t, a_t] for a cost
+    bias  = Σ_d ω_d β_d + b Σ_d ω_d (mean of f e under the policy, less that with the weights ρ (1 + ĉ))
 
-For the total of the first k days δ_t has the values of the days that are left, V_{k−d}, ω_d is 1, and the mean is over
-the users whose k days the log shows. The fitted mean plus its bias is an estimate that assumes less (`corrected`), and
-its bound counts where it is the weaker one (`weaker.py`).
+ω_d = γ^d; days after the log count as its later half. For the total of the first k days δ_t has the values of the days
+that are left, V_{k−d}, ω_d is 1, and the mean is over the users whose k days the log shows. The fitted mean plus its
+bias is an estimate that assumes less (`corrected`), and its bound counts where it is the weaker one (`weaker.py`).
 
 With c_t in the place of ĉ_t nothing would be assumed of what the state leaves out, but the error would be 3 to 9 times
 that of ĉ_t, and in a month with 22 actions 25% of the mean. So it is assumed that what the state leaves out shows in
 the summaries with which the state is tested (`markov.py`): means over the days before, and the last of them.
 
 The first order says what one more incentive changes. But people get used to incentives: what the fifth in a row does is
-not five times what the second changes, and a policy may give its users many more than the log did. So in rows with an
-incentive the weights also meet the mean of e that the policy brings about, by the fitted moves of the states. Where
-hardly any user of the log had so many, the error of that is large and the interval wide: what they do was not seen.
+not five times what the second changes, and a policy may give its users many more than the log did. So b says what many
+change, taken as alike in all states and for all amounts, in proportion for costs; the fitted moves of the states tell
+how many the policy brings about. Where hardly any user of the log had so many, the error of b is large.
 
 Where states are not counted the fitted mean does not rest on the state alone, but on values and weights that are linear
 in features. There the estimate that assumes less is the second fitted evaluation, whose features know how far a user's
@@ -36,8 +36,7 @@ Assumptions: propensities are right, and users do not influence each other. Bein
 tells direction and size rather than the exact error. It sees only what shows within the days of the log.
 
 Source: Robins (1986) for what follows from propensities alone; Jiang and Li (2016) for the residuals along paths, of
-which this is the part that is linear in earlier days; Deville and Särndal (1992) for weights that meet given sums; the
-projection on summaries, and that on the number of incentives: ours.
+which this is the part that is linear in earlier days; the projection on summaries, and e: ours.
 """
 
 from __future__ import annotations
@@ -190,11 +189,11 @@ def _told(joint: Joint, name: str) -> str:
 
 @dataclass(frozen=True)
 class _Followed:
-    """The r rows in which the log did what the policy may do.
+    """The r rows in which the log did what the policy may do, or gave an incentive.
 
     Attributes:
         rows: `[r]` places in the panel.
-        weight: `[r]` ρ.
+        weight: `[r]` ρ; 0 where the policy does something else.
         user, day: `[r]`.
         cell: `[r]` number of its state and action.
         state: `[r]`.
@@ -209,6 +208,7 @@ class _Followed:
         past: `[r, q]` summaries of the days before.
         outcome: `[r, 1+m]`.
         states: their number.
+        cells: number of states times that of actions.
     """
 
     rows: NDArray[np.intp]
@@ -228,13 +228,14 @@ class _Followed:
     past: Array
     outcome: Array
     states: int
+    cells: int
 
     @classmethod
     def of(cls, panel: Panel, ratio: Array, past: NDArray[np.floating]) -> _Followed:
         """Collect them."""
         assert panel.state is not None
-        rows = np.flatnonzero(ratio > 0)
         given = panel.data.actions[panel.action] > panel.data.actions.min()
+        rows = np.flatnonzero((ratio > 0) | given)
         state, following, user, day = panel.state[rows], panel.following[rows], panel.user[rows], panel.day[rows]
         number = _before(panel, given.astype(np.float64))
         usual = np.bincount(panel.day, number) / np.maximum(np.bincount(panel.day), 1)
@@ -256,6 +257,7 @@ class _Followed:
             past=past[rows].astype(np.float64),
             outcome=panel.outcome[rows],
             states=int(panel.state.max()) + 1,
+            cells=(int(panel.state.max()) + 1) * panel.data.num_actions,
         )
 
     def mean(self, x: Array, known: NDArray[np.bool_]) -> tuple[Array, Array]:
@@ -278,8 +280,25 @@ class _Followed:
         """`[states]` sums of `[r]` over the rows in a state."""
         return np.asarray(np.bincount(self.state, each, self.states))
 
+    @cached_property
+    def scale(self) -> Array:
+        """`[r, 1+m]` in proportion to what earlier incentives may change an outcome: 0 in rows without one.
+
+        For the reward they change as much in every state; for costs in proportion to the mean of state and action.
+        """
+        scale = self.cell_mean(self.outcome, self.incentive) * self.incentive[:, None]
+        scale[:, 0] = self.incentive
+        return scale
+
+    def cell_mean(self, x: Array, known: NDArray[np.bool_]) -> Array:
+        """`[r, q]` mean of the `known` rows with the same state and action, whatever the policy does."""
+        rows = np.maximum(np.bincount(self.cell, known, self.cells), 1)
+        sums = np.stack([np.bincount(self.cell, known * column, self.cells) for column in x.T], axis=1)
+        means: Array = (sums / rows[:, None])[self.cell]
+        return means
+
     def beyond(self, start: NDArray[np.intp], days: int) -> Array:
-        """`[days]` means of `excess` where an incentive is given, on each day under the policy.
+        """`[days, 1+m]` means of `excess`, weighted by `scale`, on each day under the policy.
 
         Args:
             start: states of the first day.
@@ -287,22 +306,23 @@ class _Followed:
         """
         users = np.zeros((days, self.states, days + 1))  # in a state, with so many incentives before
         users[0, :, 0] = np.bincount(start, minlength=self.states)
-        given = self.met(self.weight * self.incentive) / np.maximum(self.met(self.weight), 1e-300)
-        means = np.zeros(days)
+        here = np.maximum(self.met(self.weight), 1e-300)
+        scale = np.stack([self.met(self.weight * column) / here for column in self.scale.T])
+        means = np.zeros((days, len(scale)))
         for day in range(days):
             for gap, (without, one_more) in self.moves.items():
                 if day + gap < days:
                     users[day + gap] += without @ users[day]
                     users[day + gap, :, 1:] += one_more @ users[day, :, :-1]
-            number = given @ users[day]
+            number = scale @ users[day]
             excess = np.maximum(np.arange(days + 1) - self.usual[day], 0.0) ** 2
-            means[day] = number @ excess / max(number.sum(), 1e-300)
+            means[day] = number @ excess / np.maximum(number.sum(axis=1), 1e-300)
         return means
 
     @cached_property
     def moves(self) -> dict[int, tuple[sparse.csc_matrix, sparse.csc_matrix]]:
         """From a state, the column, to the next, so many days later: without an incentive, and with one."""
-        _, share = self.mean(self.outcome, self.goes_on | self.terminal)
+        _, share = self.mean(self.outcome, self.closed)
         where, shape = (self.there, self.state), (self.states, self.states)
         found = {}
         for gap in np.unique(self.gap[self.goes_on]).tolist():
@@ -313,21 +333,46 @@ class _Followed:
             )
         return found
 
-    def direction(self, base: Array) -> Array:
-        """`[r]` changes of weights that add 1 to the sum of `excess` over the rows with an incentive, and no more.
+    @cached_property
+    def closed(self) -> NDArray[np.bool_]:
+        """`[r]` whether the log says what comes after the row."""
+        return self.goes_on | self.terminal
 
-        They are `base` `[r]` times what is linear in `excess` and the summaries, and change neither a day's sum nor
-        that of a summary.
+    @cached_property
+    def of_closed(self) -> Array:
+        """`direction` of these rows."""
+        return self.direction(self.closed)
+
+    def direction(self, known: NDArray[np.bool_]) -> Array:
+        """`[r, 1+m]` weights of the `known` rows whose sum of residuals is what 1 of `excess` changes, times `scale`.
+
+        It is a least squares slope over rows with an incentive, next to days and summaries of the past.
         """
-        columns, base = np.column_stack([self.excess, self.past]), base * self.incentive
-        total = np.maximum(np.bincount(self.day, base), 1e-300)
-        columns -= np.stack([np.bincount(self.day, base * x) / total for x in columns.T], axis=1)[self.day]
-        scale = np.maximum(np.abs(columns).max(axis=0, initial=0), 1e-300)
-        columns /= scale
-        system, one = (columns * base[:, None]).T @ columns, np.zeros(len(scale))
-        one[0] = 1 / scale[0]
-        found: Array = base * (columns @ np.linalg.lstsq(system, one, rcond=1e-9)[0])
+        found, rows = np.zeros_like(self.scale), np.flatnonzero(known & self.incentive)
+        columns, day = np.column_stack([self.excess[rows], self.past[rows]]), self.day[rows]
+        columns /= np.maximum(np.abs(columns).max(axis=0, initial=0), 1e-300)
+        for j, scale in enumerate(self.scale[rows].T):
+            base = np.abs(scale)  # as if variances were in proportion to means
+            total = np.maximum(np.bincount(day, base), 1e-300)
+            off = columns - np.stack([np.bincount(day, base * x) / total for x in columns.T], axis=1)[day]
+            system = (off * base[:, None]).T @ off
+            one = np.eye(len(system))[0] / max(float(self.excess[rows].max(initial=0)), 1e-300)
+            found[rows, j] = np.sign(scale) * (off @ np.linalg.lstsq(system, one, rcond=1e-9)[0])
         return found
+
+    def changed(self, each: Array, beyond: Array, direction: Array, residual: Array) -> Array:
+        """`[r, 1+m]` what each row adds to the error, where earlier incentives change what one does.
+
+        Args:
+            each: `[r]` weights of the rows.
+            beyond: `[D, 1+m]` mean excess under the policy.
+            direction: of the rows whose residuals are known.
+            residual: `[r, 1+m]`.
+        """
+        given = np.stack([np.bincount(self.day, each * scale, len(self.usual)) for scale in self.scale.T], axis=1)
+        missing = (given[: len(beyond)] * beyond).sum(axis=0) - (each * self.excess) @ self.scale
+        own: Array = missing * direction * residual
+        return own
 
 
 def _predicted(followed: _Followed, earlier: Array) -> Array:
@@ -366,18 +411,16 @@ def _of_means(panel: Panel, followed: _Followed, earlier: Array) -> Array:
     moves = sparse.csc_matrix((share * fade, (followed.state, followed.there)), shape=(followed.states,) * 2)
     system = sparse.identity(followed.states, format="csc") - moves
     value = np.reshape(spsolve(system, brings), brings.shape)
-    day = np.minimum(followed.day, len(later) - 1)  # those after it are not known
-    base = known * (later / np.maximum(users_then, 1))[day] * followed.weight
-    assert panel.state is not None
-    each = base * earlier
-    given = each * followed.incentive
-    beyond = followed.beyond(panel.state[panel.start], len(later))
-    each += followed.direction(base) * (np.bincount(day, given, len(later)) @ beyond - given @ followed.excess)
+    each = known * (later / np.maximum(users_then, 1))[np.minimum(followed.day, len(later) - 1)]
+    each = each * followed.weight * earlier
     derivative = followed.moved(each * fade) - followed.met(each)
     through = np.reshape(spsolve(sparse.csc_matrix(system.T), derivative), -1)
     residual = now + fade[:, None] * value[followed.there] - value[followed.state]
     own: Array = (each + share * through[followed.state])[:, None] * residual
-    return own
+    assert panel.state is not None
+    beyond = followed.beyond(panel.state[panel.start], len(later))
+    residual -= followed.cell_mean(residual, known)
+    return own + followed.changed(each, beyond, followed.of_closed, residual)
 
 
 def _of_totals(panel: Panel, followed: _Followed, earlier: Array, spans: Sequence[int]) -> list[Array]:
@@ -390,10 +433,10 @@ def _of_totals(panel: Panel, followed: _Followed, earlier: Array, spans: Sequenc
         return followed.outcome + np.where(goes[:, None], value[np.maximum(h - followed.gap, 0), followed.there], 0.0)
 
     for h in range(1, len(value)):
-        value[h], share = followed.mean(brings(h), followed.goes_on | followed.terminal | (followed.left >= h))
+        value[h], share = followed.mean(brings(h), followed.closed | (followed.left >= h))
         shares.append(share)
-    closed = followed.goes_on | followed.terminal
-    last, others = (followed.direction(followed.weight * known) for known in (np.ones_like(closed), closed))
+    every = np.ones_like(followed.closed)
+    last, others = (every, followed.direction(every)), (followed.closed, followed.of_closed)
     found = []
     for k in spans:
         covers = panel.covers(k)
@@ -402,15 +445,16 @@ def _of_totals(panel: Panel, followed: _Followed, earlier: Array, spans: Sequenc
         for h in range(k, 0, -1):
             then = (shares[h] > 0) & (followed.day == k - h) & covers[followed.user]
             each = then * followed.weight * earlier / max(1, covers.sum())
-            given = each * followed.incentive
-            missing = given.sum() * beyond[k - h] - given @ followed.excess
-            each += (last if h == 1 else others) * missing
             through[h] -= followed.met(each)
-            each = each + shares[h] * through[h][followed.state]
-            own += each[:, None] * (brings(h) - value[h][followed.state])
+            residual = brings(h) - value[h][followed.state]
+            whole = each + shares[h] * through[h][followed.state]
+            own += whole[:, None] * residual
+            known, direction = last if h == 1 else others
+            residual -= followed.cell_mean(residual, known)
+            own += followed.changed(each, beyond, direction, residual)
             for gap in np.unique(followed.gap[followed.goes_on & (followed.gap < h)]):
                 leads = followed.goes_on & (followed.gap == gap)
-                through[h - gap] += followed.moved(each * leads)
+                through[h - gap] += followed.moved(whole * leads)
         found.append(own)
     return found
 
