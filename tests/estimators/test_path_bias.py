@@ -201,7 +201,7 @@ def test_rows_of_one_day_have_no_earlier_days() -> None:
         propensity=np.full(users, 0.5),
     )
     panel = Panel.of(data, CERTIFY)
-    bias = path_bias.estimate(panel, np.ones(users, int), np.full(users, 0.5), days_before(panel), days=[1])
+    bias = path_bias.estimate(panel, np.ones(users, int), np.full(users, 0.5), days_before(panel), days=[1, 7])
     assert np.abs(bias.value).max() < 1e-12
     assert np.abs(bias.influence).max() < 1e-12
 

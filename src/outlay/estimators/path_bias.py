@@ -298,12 +298,13 @@ class _Followed:
         return means
 
     def beyond(self, start: NDArray[np.intp], days: int) -> Array:
-        """`[days, 1+m]` means of `excess`, weighted by `scale`, on each day under the policy.
+        """`[≤ days, 1+m]` means of `excess`, weighted by `scale`, on each day of the log under the policy.
 
         Args:
             start: states of the first day.
-            days: how many.
+            days: how many at most.
         """
+        days = min(days, len(self.usual))
         users = np.zeros((days, self.states, days + 1))  # in a state, with so many incentives before
         users[0, :, 0] = np.bincount(start, minlength=self.states)
         here = np.maximum(self.met(self.weight), 1e-300)
