@@ -156,8 +156,8 @@ class People:
             chances = np.full((users, len(COUPONS)), 0.04 / len(COUPONS))
             chances[np.arange(users), np.where(self.yesterday == 1, 0, 2)] += 0.96
             return chances
-        share = world.seldom or 1 - 1 / len(COUPONS)
-        return np.tile([1 - share, *[share / (len(COUPONS) - 1)] * (len(COUPONS) - 1)], (users, 1))
+        coupons, given = len(COUPONS) - 1, world.seldom or 1 - 1 / len(COUPONS)
+        return np.tile([1 - given, *[given / coupons] * coupons], (users, 1))
 
     def act(self, action: NDArray[np.int64]) -> tuple[Floats, Floats]:
         """Reward and cost of today, after which it is tomorrow."""
