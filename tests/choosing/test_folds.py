@@ -319,7 +319,7 @@ def test_networks_learn_in_folds_and_go_on_where_they_were_killed(habit: Habit, 
 
 
 def test_a_constant_action_that_several_folds_serve_is_one_member() -> None:
-    always, learned = (preferring_network(np.eye(3)[a], (4,), 0, 2) for a in (1, 2))
+    learned = preferring_network(np.eye(3)[2], (4,), 0, 2)
 
     def kept(name: str, network: Any, number: int | None) -> Any:
         policy = SimpleNamespace(name=name, network=network, number=number, fold=0)
@@ -330,7 +330,6 @@ def test_a_constant_action_that_several_folds_serve_is_one_member() -> None:
         members = (kept("λ 1", learned, 0), kept("always 1", again, None))
         return Selection(members, np.array(weights), np.ones(1), members, None, np.array([weights]))  # type: ignore[arg-type]
 
-    del always
     import outlay.training.every_budget as job
 
     with pytest.MonkeyPatch.context() as patch:
