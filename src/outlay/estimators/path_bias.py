@@ -253,7 +253,7 @@ class _Followed:
             left=panel.window[user] - day,
             incentive=given[rows],
             usual=usual,
-            excess=np.maximum(number[rows] - usual[day], 0.0) ** 2,
+            excess=_beyond_usual(number[rows], usual[day]),
             past=past[rows].astype(np.float64),
             outcome=panel.outcome[rows],
             states=int(panel.state.max()) + 1,
@@ -316,7 +316,7 @@ class _Followed:
                     users[day + gap] += without @ users[day]
                     users[day + gap, :, 1:] += one_more @ users[day, :, :-1]
             number = scale @ users[day]
-            excess = np.maximum(np.arange(days + 1) - self.usual[day], 0.0) ** 2
+            excess = _beyond_usual(np.arange(days + 1.0), self.usual[day])
             means[day] = number @ excess / np.maximum(number.sum(axis=1), 1e-300)
         return means
 
@@ -376,11 +376,16 @@ class _Followed:
         return own
 
 
+def _beyond_usual(number: Array, usual: Array | float) -> Array:
+    """e: square of how many more than usual; 0 where there are no more."""
+    return np.asarray(np.maximum(number - usual, 0.0) ** 2)
+
+
 def _predicted(followed: _Followed, earlier: Array) -> Array:
     """`[r]` what of c the summaries of the past tell, given state, action and day: by least squares, day by day."""
     told = np.zeros(len(earlier))
     for d in range(1, int(followed.day.max(initial=0)) + 1):
-        then = np.flatnonzero(followed.day == d)
+        then = np.flatnonzero((followed.day == d) & (followed.weight > 0))
         both = np.column_stack([followed.past[then], earlier[then]])
         _, at = np.unique(followed.cell[then], return_inverse=True)
         w = followed.weight[then]
@@ -401,7 +406,7 @@ def _of_means(panel: Panel, followed: _Followed, earlier: Array) -> Array:
     closed = (panel.following >= 0) | panel.terminal  # the log says what comes after the row
     users_then = np.bincount(panel.day[closed], minlength=1)  # of one day at least, where nothing can be said
     later = discounted_weights(len(users_then), panel.discount) / (1 - panel.discount)
-    known = closed[followed.rows]
+    known = followed.closed
     if not known.any():
         return np.zeros_like(followed.outcome)
     fade = np.where(followed.goes_on, panel.discount ** followed.gap.astype(np.float64), 0.0)
