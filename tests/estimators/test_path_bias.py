@@ -7,6 +7,7 @@ chance, and costs 1 with every active day with a coupon. Where the day before is
 from __future__ import annotations
 
 from functools import cache
+from typing import Any
 
 import numpy as np
 import pytest
@@ -21,11 +22,15 @@ from outlay.estimators.fitted import Evaluator, Fitted
 from outlay.estimators.joint import Joint, combine
 from outlay.estimators.markov import NEGLIGIBLE, markov_check
 from outlay.estimators.panel import Panel
-from outlay.estimators.path_bias import OutcomeBias, PathBias, corrected
+from outlay.estimators.path_bias import OutcomeBias, PathBias, Paths, corrected
 from outlay.estimators.row_features import days_before
 from outlay.estimators.units import coordinates
 
 TIRED, DAYS, DISCOUNT, LOGS = -0.25, 12, 0.8, 50
+
+
+def paths(panel: Panel) -> Paths:
+    return Paths(panel, days_before(panel))
 
 
 @cache
@@ -51,7 +56,7 @@ def always(coupon: int, effect: float, users: int, seed: int, told: bool = False
     policy, days = np.full(len(panel), coupon), [1, 7]
     evaluator = Evaluator(panel, CountedBasis(np.asarray(panel.state), 2, 2))
     fitted, propensity = evaluator.fit(policy, days=days), np.full(len(panel), 0.5)
-    bias = path_bias.estimate(panel, policy, propensity, days_before(panel), days=days)
+    bias = path_bias.estimate(paths(panel), policy, propensity, days=days)
     return fitted, corrected(fitted, bias), evaluator.fit(None, days=days)
 
 
@@ -201,7 +206,7 @@ def test_rows_of_one_day_have_no_earlier_days() -> None:
         propensity=np.full(users, 0.5),
     )
     panel = Panel.of(data, CERTIFY)
-    bias = path_bias.estimate(panel, np.ones(users, int), np.full(users, 0.5), days_before(panel), days=[1, 7])
+    bias = path_bias.estimate(paths(panel), np.ones(users, int), np.full(users, 0.5), days=[1, 7])
     assert np.abs(bias.value).max() < 1e-12
     assert np.abs(bias.influence).max() < 1e-12
 
@@ -239,12 +244,52 @@ def test_a_bias_that_the_test_of_the_state_lets_pass_is_in_the_estimate_that_ass
     assert 0.01 < max(abs(each.correlation) for each in check.dependences) < NEGLIGIBLE
     policy, truth = np.ones(len(panel), np.intp), tiring(400_000, seed=9, always=1)[2].sum(axis=1).mean()
     fitted = Evaluator(panel, CountedBasis(np.asarray(panel.state), 2, 2)).fit(policy, days=[7])
-    bias = path_bias.estimate(panel, policy, np.full(len(panel), 0.5), days_before(panel), days=[7])
+    bias = path_bias.estimate(paths(panel), policy, np.full(len(panel), 0.5), days=[7])
     value, error = number(fitted, "reward@7")
     assert 0.03 < value / truth - 1 < 0.045
     assert value - truth > 10 * error
     value, error = number(corrected(fitted, bias), "reward@7")
     assert abs(value - truth) < 3 * error
+
+
+def lose(largest: bool, users: int, rng: np.random.Generator, always: int | None = None) -> tuple[NDArray[Any], ...]:
+    """`[U, 7]` amount of 0 to 3, active: coupons tire; the tired lose in proportion to it, or at 3 alone."""
+    tired, found = np.zeros(users), []
+    for _ in range(7):
+        amount = rng.integers(4, size=users) if always is None else np.full(users, always)
+        less = 0.3 * (amount == 3) if largest else 0.12 * amount
+        active = rng.random(users) < 0.25 + (0.15 if largest else 0.2) * amount - less * tired
+        found.append((amount, active))
+        tired = 0.6 * tired + 0.4 * amount / 3
+    return tuple(np.stack(each, axis=1) for each in zip(*found, strict=True))
+
+
+@pytest.mark.parametrize("largest", [False, True])
+def test_what_tired_users_lose_need_not_be_alike_for_all_amounts(largest: bool) -> None:
+    """Always the largest, truly 4.3 or 3.5 active days: from rows of other amounts as well it would be 4.6 or 4.0."""
+    truth = lose(largest, 400_000, np.random.default_rng(9), always=3)[1].sum(axis=1).mean()
+    missed = []
+    for seed in range(10):
+        amount, active = lose(largest, 5000, np.random.default_rng(seed))
+        data = transitions(
+            user=np.repeat(np.arange(5000), 7),
+            day=np.tile(np.arange(7), 5000),
+            state=np.zeros(amount.size),
+            action=amount.ravel(),
+            outcome=np.column_stack([active.ravel(), (active * amount).ravel()]),
+            num_states=1,
+            num_actions=4,
+            propensity=np.full(amount.size, 0.25),
+        )
+        panel = Panel.of(data, CERTIFY)
+        policy = np.full(len(panel), 3)
+        fitted = Evaluator(panel, CountedBasis(np.asarray(panel.state), 1, 4)).fit(policy, days=[7])
+        bias = path_bias.estimate(paths(panel), policy, np.full(len(panel), 0.25), days=[7])
+        for target, true in (("reward@7", truth), ("cost@7", 3 * truth)):
+            value, error = number(corrected(fitted, bias), target)
+            missed.append(abs(value - true) > 1.96 * error)
+            assert number(fitted, target)[0] > true + 3 * error
+    assert sum(missed) <= 4
 
 
 def seldom(users: int, seed: int) -> tuple[Joint, Joint]:
@@ -267,7 +312,7 @@ def seldom(users: int, seed: int) -> tuple[Joint, Joint]:
     panel = Panel.of(data, CERTIFY)
     policy = np.ones(len(panel), np.intp)
     fitted = Evaluator(panel, CountedBasis(np.asarray(panel.state), 1, 2)).fit(policy, days=[7])
-    return fitted, corrected(fitted, path_bias.estimate(panel, policy, propensity, days_before(panel), days=[7]))
+    return fitted, corrected(fitted, path_bias.estimate(paths(panel), policy, propensity, days=[7]))
 
 
 def test_what_the_log_hardly_ever_gave_is_not_surely_known() -> None:

@@ -33,6 +33,7 @@ from outlay.estimators.joint import J, Joint
 from outlay.estimators.long_run import advantages
 from outlay.estimators.marginalised import Marginal, Marginalised
 from outlay.estimators.panel import Panel
+from outlay.estimators.path_bias import Paths
 from outlay.estimators.reach import Reach
 from outlay.estimators.row_features import (
     WITHIN,
@@ -194,7 +195,7 @@ class Measure:
 
     def path_bias(self, policy: Part, propensity: NDArray[np.float64], days: Sequence[int]) -> Joint:
         """What paths of the log say of the error of fitted means and totals, where states are counted."""
-        return path_bias.estimate(self.panel, policy, propensity, self._before, days=days, window=self.window)
+        return path_bias.estimate(self._paths, policy, propensity, days=days, window=self.window)
 
     def pool(self, parts: Sequence[J]) -> J:
         """One estimate from that of every fold: the only one."""
@@ -504,6 +505,10 @@ class Measure:
     @cached_property
     def _before(self) -> NDArray[np.float32]:
         return days_before(self.panel)
+
+    @cached_property
+    def _paths(self) -> Paths:
+        return Paths(self.panel, self._before)
 
     @property
     def _numbers(self) -> NDArray[np.float32]:

@@ -8,11 +8,8 @@ order in how far those days are from the log's, and to second order in how many 
     δ_t   = (1−γ) x_t + γ^Δ V(s_{t+1}) − V(s_t)      V of the policy on counted states, rows weighted by ρ_t
     ρ_t   = π(a_t) / p(a_t)
     c_t   = Σ_{s < t} (ρ_s − 1)                      derivative of the weight of the days before, at π = p
-    ĉ_t   = what summaries of the days before tell of c_t − E[c | s_t, a_t], by least squares, day by day
-    β_d   = mean of ρ_t (1 + ĉ_t) δ_t over the users with a row on their day d
-    e_t   = max(n_t − n̄_d, 0)²                       n_t incentives on the days before, n̄_d on average in the log
-    b     = slope of δ − E[δ | s, a] in f_t e_t      in rows with an incentive, next to days and summaries
-    f_t   = 1 for the reward, E[cost | s_t, a_t] for a cost
+    ĉ_t   = what summaries of the days before tell of c_t − E[c | s_t], by least squares, day by day
+    β_d   = mean of ρ_t (1 + ĉ_t − E[ĉ | s_t, a_t]) δ_t over the users with a row on their day d
     bias  = Σ_d ω_d β_d + b Σ_d ω_d (mean of f e under the policy, less that with the weights ρ (1 + ĉ))
 
 ω_d = γ^d; days after the log count as its later half. For the total of the first k days δ_t has the values of the days
@@ -23,10 +20,7 @@ With c_t in the place of ĉ_t nothing would be assumed of what the state leaves 
 that of ĉ_t, and in a month with 22 actions 25% of the mean. So it is assumed that what the state leaves out shows in
 the summaries with which the state is tested (`markov.py`): means over the days before, and the last of them.
 
-The first order says what one more incentive changes. But people get used to incentives: what the fifth in a row does is
-not five times what the second changes, and a policy may give its users many more than the log did. So b says what many
-change, taken as alike in all states and for all amounts, in proportion for costs; the fitted moves of the states tell
-how many the policy brings about. Where hardly any user of the log had so many, the error of b is large.
+The first order says what one more incentive changes; b, e and f are of what many change (`many_incentives.py`).
 
 Where states are not counted the fitted mean does not rest on the state alone, but on values and weights that are linear
 in features. There the estimate that assumes less is the second fitted evaluation, whose features know how far a user's
@@ -36,7 +30,7 @@ Assumptions: propensities are right, and users do not influence each other. Bein
 tells direction and size rather than the exact error. It sees only what shows within the days of the log.
 
 Source: Robins (1986) for what follows from propensities alone; Jiang and Li (2016) for the residuals along paths, of
-which this is the part that is linear in earlier days; the projection on summaries, and e: ours.
+which this is the part that is linear in earlier days; the projection on summaries: ours.
 """
 
 from __future__ import annotations
@@ -55,6 +49,7 @@ from outlay.core.estimate import Target
 from outlay.estimators.clusters import by_cluster
 from outlay.estimators.importance import row_ratios
 from outlay.estimators.joint import Joint
+from outlay.estimators.many_incentives import ManyIncentives, Moves, before_each
 from outlay.estimators.panel import Panel
 from outlay.estimators.windowed import discounted_weights, over_window
 
@@ -132,11 +127,55 @@ def corrected(fitted: Joint, bias: Joint) -> Joint:
     return Joint(fitted.targets, value, influence, fitted.mass, fitted.withheld, fitted.clusters)
 
 
+@dataclass(frozen=True)
+class Paths:
+    """What the log's paths tell, whatever the policy.
+
+    Attributes:
+        panel: the n rows; their states are counted.
+        past: `[n, q]` summaries of the days before each (`row_features.days_before`).
+    """
+
+    panel: Panel
+    past: NDArray[np.floating]
+
+    @cached_property
+    def many(self) -> ManyIncentives:
+        """What many incentives change."""
+        return ManyIncentives(self.panel, self.past)
+
+    def told(self, change: Array) -> Array:
+        """`[n]` what of `change` the summaries tell beside state and day: by least squares on all rows of each day."""
+        told = np.zeros(len(change))
+        for (rows, off), solve in zip(self._off, self._solves, strict=True):
+            told[rows] = off @ (solve @ (change[rows] @ off))
+        return told
+
+    @cached_property
+    def _off(self) -> list[tuple[NDArray[np.intp], Array]]:
+        """By day, from the second: its rows, and their summaries less the mean of their state."""
+        panel = self.panel
+        assert panel.state is not None
+        order, found = np.argsort(panel.day, kind="stable"), []
+        ends = np.bincount(panel.day).cumsum()
+        for rows in np.split(order, ends[:-1])[1:]:
+            off = self.past[rows].astype(np.float64)
+            _, at = np.unique(panel.state[rows], return_inverse=True)
+            number = np.bincount(at)
+            for column in off.T:
+                column -= (np.bincount(at, column) / number)[at]
+            found.append((rows, off))
+        return found
+
+    @cached_property
+    def _solves(self) -> list[Array]:
+        return [np.asarray(np.linalg.pinv(off.T @ off, rcond=1e-9, hermitian=True)) for _, off in self._off]
+
+
 def estimate(
-    panel: Panel,
+    paths: Paths,
     policy: NDArray[Any] | None,
     propensity: NDArray[np.floating],
-    past: NDArray[np.floating],
     *,
     days: Sequence[int] = (),
     window: int | None = None,
@@ -144,10 +183,9 @@ def estimate(
     """Estimate the bias of a policy's fitted means, per day, and of its totals, on counted states.
 
     Args:
-        panel: the rows; their states are counted.
+        paths: the rows, and what they tell of all policies.
         policy: as `Panel.follow` takes it: `[n]`, `[n, K]`, or None, whose bias is 0.
         propensity: `[n]` of the logged action.
-        past: `[n, q]` summaries of the days before each row (`row_features.days_before`).
         days: k of the totals.
         window: days of the means that stand in the place of the discounted ones, or None.
 
@@ -157,16 +195,15 @@ def estimate(
     Raises:
         LogError: if the policy is not allowed, or a propensity of a row with a choice is missing or outside (0, 1].
     """
+    panel, many = paths.panel, paths.many
     _, ratio = row_ratios(panel, policy, propensity)
     assert ratio is not None  # propensities were given
-    followed = _Followed.of(panel, ratio, past)
-    # 1 + ĉ
-    earlier = 1 + _predicted(followed, _before(panel, ratio - 1.0)[followed.rows])
+    followed = _Followed.of(many, ratio, paths.told(before_each(panel, ratio - 1.0)))
     spans = sorted({*days, *([] if window is None else [window])})
-    parts = [_of_means(panel, followed, earlier), *_of_totals(panel, followed, earlier, spans)]
     names = [*panel.names, *(str(Target(name, k)) for k in spans for name in panel.names)]
     users = panel.num_users
-    own = users * np.stack([np.bincount(followed.user, x, users) for part in parts for x in part.T], axis=1)
+    parts = [_of_means(many, followed), *_of_totals(many, followed, spans)]
+    own = users * np.hstack(parts)
     value = own.mean(axis=0)
     whole = Joint(
         targets=tuple(names),
@@ -189,75 +226,70 @@ def _told(joint: Joint, name: str) -> str:
 
 @dataclass(frozen=True)
 class _Followed:
-    """The r rows in which the log did what the policy may do, or gave an incentive.
+    """The r rows in which the log did what the policy may do.
 
     Attributes:
-        rows: `[r]` places in the panel.
-        weight: `[r]` ρ; 0 where the policy does something else.
+        weight: `[r]` ρ.
+        earlier: `[r]` 1 + ĉ.
         user, day: `[r]`.
-        cell: `[r]` number of its state and action.
         state: `[r]`.
         there: `[r]` state of the next row; its own where there is none.
         goes_on: `[r]` whether there is a next row.
-        terminal: `[r]` whether the user has left.
+        closed: `[r]` whether the log says what comes after the row.
         gap: `[r]` days to the next row.
         left: `[r]` days of the log from here on, this one included.
-        incentive: `[r]` whether one is given.
-        usual: `[D]` mean number of incentives before each day, of all users of the log.
-        excess: `[r]` square of how many more came before the row; 0 where there were fewer.
-        past: `[r, q]` summaries of the days before.
+        given: `[r]` whether an incentive is given.
+        excess: `[r]` e.
+        scale: `[r, 1+m]` f.
         outcome: `[r, 1+m]`.
+        users: their number.
         states: their number.
-        cells: number of states times that of actions.
     """
 
-    rows: NDArray[np.intp]
     weight: Array
+    earlier: Array
     user: NDArray[np.intp]
     day: NDArray[np.int64]
-    cell: NDArray[np.intp]
     state: NDArray[np.intp]
     there: NDArray[np.intp]
     goes_on: NDArray[np.bool_]
-    terminal: NDArray[np.bool_]
+    closed: NDArray[np.bool_]
     gap: NDArray[np.int64]
     left: NDArray[np.int64]
-    incentive: NDArray[np.bool_]
-    usual: Array
+    given: NDArray[np.bool_]
     excess: Array
-    past: Array
+    scale: Array
     outcome: Array
+    users: int
     states: int
-    cells: int
 
     @classmethod
-    def of(cls, panel: Panel, ratio: Array, past: NDArray[np.floating]) -> _Followed:
-        """Collect them."""
+    def of(cls, many: ManyIncentives, ratio: Array, told: Array) -> _Followed:
+        """Collect them, with what the summaries tell of c."""
+        panel = many.panel
         assert panel.state is not None
-        given = panel.data.actions[panel.action] > panel.data.actions.min()
-        rows = np.flatnonzero((ratio > 0) | given)
+        rows = np.flatnonzero(ratio > 0)
         state, following, user, day = panel.state[rows], panel.following[rows], panel.user[rows], panel.day[rows]
-        number = _before(panel, given.astype(np.float64))
-        usual = np.bincount(panel.day, number) / np.maximum(np.bincount(panel.day), 1)
+        _, at = np.unique(np.stack([day, many.cell[rows]]), axis=1, return_inverse=True)
+        weight, earlier = ratio[rows], told[rows]
+        mean = np.bincount(at, weight * earlier) / np.bincount(at, weight)
         return cls(
-            rows=rows,
-            weight=ratio[rows],
+            weight=weight,
+            earlier=1 + earlier - mean[at],
             user=user,
             day=day,
-            cell=state * panel.data.num_actions + panel.action[rows],
             state=state,
             there=np.where(following >= 0, panel.state[np.maximum(following, 0)], state),
             goes_on=following >= 0,
-            terminal=panel.terminal[rows],
+            closed=many.closed[rows],
             gap=panel.gap[rows],
             left=panel.window[user] - day,
-            incentive=given[rows],
-            usual=usual,
-            excess=_beyond_usual(number[rows], usual[day]),
-            past=past[rows].astype(np.float64),
+            given=many.given[rows],
+            excess=many.excess[rows],
+            scale=many.scale[rows],
             outcome=panel.outcome[rows],
+            users=panel.num_users,
             states=int(panel.state.max()) + 1,
-            cells=(int(panel.state.max()) + 1) * panel.data.num_actions,
         )
 
     def mean(self, x: Array, known: NDArray[np.bool_]) -> tuple[Array, Array]:
@@ -272,143 +304,69 @@ class _Followed:
         means = np.where(total[:, None] > 0, sums / np.maximum(total, 1e-300)[:, None], others)
         return means, weight / np.maximum(total, 1e-300)[self.state]
 
-    def moved(self, each: Array) -> Array:
+    def moved(self, each: Array, among: NDArray[np.bool_] | slice = slice(None)) -> Array:
         """`[states]` sums of `[r]` over the rows that lead to a state."""
-        return np.asarray(np.bincount(self.there, each, self.states))
+        return np.asarray(np.bincount(self.there[among], each[among], self.states))
 
     def met(self, each: Array) -> Array:
         """`[states]` sums of `[r]` over the rows in a state."""
         return np.asarray(np.bincount(self.state, each, self.states))
 
-    @cached_property
-    def scale(self) -> Array:
-        """`[r, 1+m]` in proportion to what earlier incentives may change an outcome: 0 in rows without one.
-
-        For the reward they change as much in every state; for costs in proportion to the mean of state and action.
-        """
-        scale = self.cell_mean(self.outcome, self.incentive) * self.incentive[:, None]
-        scale[:, 0] = self.incentive
-        return scale
-
-    def cell_mean(self, x: Array, known: NDArray[np.bool_]) -> Array:
-        """`[r, q]` mean of the `known` rows with the same state and action, whatever the policy does."""
-        rows = np.maximum(np.bincount(self.cell, known, self.cells), 1)
-        sums = np.stack([np.bincount(self.cell, known * column, self.cells) for column in x.T], axis=1)
-        means: Array = (sums / rows[:, None])[self.cell]
-        return means
-
-    def beyond(self, start: NDArray[np.intp], days: int) -> Array:
-        """`[≤ days, 1+m]` means of `excess`, weighted by `scale`, on each day of the log under the policy.
-
-        Args:
-            start: states of the first day.
-            days: how many at most.
-        """
-        days = min(days, len(self.usual))
-        users = np.zeros((days, self.states, days + 1))  # in a state, with so many incentives before
-        users[0, :, 0] = np.bincount(start, minlength=self.states)
-        here = np.maximum(self.met(self.weight), 1e-300)
-        scale = np.stack([self.met(self.weight * column) / here for column in self.scale.T])
-        means = np.zeros((days, len(scale)))
-        for day in range(days):
-            for gap, (without, one_more) in self.moves.items():
-                if day + gap < days:
-                    users[day + gap] += without @ users[day]
-                    users[day + gap, :, 1:] += one_more @ users[day, :, :-1]
-            number = scale @ users[day]
-            excess = _beyond_usual(np.arange(days + 1.0), self.usual[day])
-            means[day] = number @ excess / np.maximum(number.sum(axis=1), 1e-300)
-        return means
+    def by_user(self, each: Array, residual: Array) -> Array:
+        """`[users, 1+m]` sums of residuals `[r, 1+m]` with weights `[r]`."""
+        return np.stack([np.bincount(self.user, each * column, self.users) for column in residual.T], axis=1)
 
     @cached_property
-    def moves(self) -> dict[int, tuple[sparse.csc_matrix, sparse.csc_matrix]]:
+    def leads(self) -> dict[int, NDArray[np.bool_]]:
+        """`[r]` whether the next row comes so many days later."""
+        return {gap: self.goes_on & (self.gap == gap) for gap in np.unique(self.gap[self.goes_on]).tolist()}
+
+    @cached_property
+    def moves(self) -> Moves:
         """From a state, the column, to the next, so many days later: without an incentive, and with one."""
         _, share = self.mean(self.outcome, self.closed)
-        where, shape = (self.there, self.state), (self.states, self.states)
-        found = {}
-        for gap in np.unique(self.gap[self.goes_on]).tolist():
-            goes = share * (self.goes_on & (self.gap == gap))
+        where, shape, found = (self.there, self.state), (self.states, self.states), {}
+        for gap, leads in self.leads.items():
+            without, one_more = share * (leads & ~self.given), share * (leads & self.given)
             found[gap] = (
-                sparse.csc_matrix((goes * ~self.incentive, where), shape=shape),
-                sparse.csc_matrix((goes * self.incentive, where), shape=shape),
+                sparse.csc_matrix((without, where), shape=shape),
+                sparse.csc_matrix((one_more, where), shape=shape),
             )
         return found
 
     @cached_property
-    def closed(self) -> NDArray[np.bool_]:
-        """`[r]` whether the log says what comes after the row."""
-        return self.goes_on | self.terminal
+    def scale_of_states(self) -> Array:
+        """`[1+m, states]` mean f under the policy."""
+        here = np.maximum(self.met(self.weight), 1e-300)
+        return np.stack([self.met(self.weight * column) / here for column in self.scale.T])
 
-    @cached_property
-    def of_closed(self) -> Array:
-        """`direction` of these rows."""
-        return self.direction(self.closed)
-
-    def direction(self, known: NDArray[np.bool_]) -> Array:
-        """`[r, 1+m]` weights of the `known` rows whose sum of residuals is what 1 of `excess` changes, times `scale`.
-
-        It is a least squares slope over rows with an incentive, next to days and summaries of the past.
-        """
-        found, rows = np.zeros_like(self.scale), np.flatnonzero(known & self.incentive)
-        columns, day = np.column_stack([self.excess[rows], self.past[rows]]), self.day[rows]
-        columns /= np.maximum(np.abs(columns).max(axis=0, initial=0), 1e-300)
-        for j, scale in enumerate(self.scale[rows].T):
-            base = np.abs(scale)  # as if variances were in proportion to means
-            total = np.maximum(np.bincount(day, base), 1e-300)
-            off = columns - np.stack([np.bincount(day, base * x) / total for x in columns.T], axis=1)[day]
-            system = (off * base[:, None]).T @ off
-            one = np.eye(len(system))[0] / max(float(self.excess[rows].max(initial=0)), 1e-300)
-            found[rows, j] = np.sign(scale) * (off @ np.linalg.lstsq(system, one, rcond=1e-9)[0])
-        return found
-
-    def changed(self, each: Array, beyond: Array, direction: Array, residual: Array) -> Array:
-        """`[r, 1+m]` what each row adds to the error, where earlier incentives change what one does.
+    def missing(self, each: Array, beyond: Array) -> Array:
+        """`[1+m]` how much more f e the policy brings about than rows with weights `[r]` have.
 
         Args:
-            each: `[r]` weights of the rows.
-            beyond: `[D, 1+m]` mean excess under the policy.
-            direction: of the rows whose residuals are known.
-            residual: `[r, 1+m]`.
+            each: the weights.
+            beyond: `[D, 1+m]` mean e under the policy on each day.
         """
-        given = np.stack([np.bincount(self.day, each * scale, len(self.usual)) for scale in self.scale.T], axis=1)
-        missing = (given[: len(beyond)] * beyond).sum(axis=0) - (each * self.excess) @ self.scale
-        own: Array = missing * direction * residual
-        return own
+        rows = np.flatnonzero(each)
+        given, scale = each[rows], self.scale[rows]
+        expected = beyond[self.day[rows]] - self.excess[rows, None]
+        missing: Array = given @ (scale * expected)
+        return missing
 
 
-def _beyond_usual(number: Array, usual: Array | float) -> Array:
-    """e: square of how many more than usual; 0 where there are no more."""
-    return np.asarray(np.maximum(number - usual, 0.0) ** 2)
+# What each user adds to the bias, `[U, 1+m]`: Σ over users is the bias, and what a user adds is its share in the error.
+# V errs as well: by (I − M)⁻¹ times the mean residual of each state, M its moves, and that moves the bias by its
+# derivative a. The mean residuals are 0 in the sample, so this changes the error alone.
 
 
-def _predicted(followed: _Followed, earlier: Array) -> Array:
-    """`[r]` what of c the summaries of the past tell, given state, action and day: by least squares, day by day."""
-    told = np.zeros(len(earlier))
-    for d in range(1, int(followed.day.max(initial=0)) + 1):
-        then = np.flatnonzero((followed.day == d) & (followed.weight > 0))
-        both = np.column_stack([followed.past[then], earlier[then]])
-        _, at = np.unique(followed.cell[then], return_inverse=True)
-        w = followed.weight[then]
-        total = np.maximum(np.bincount(at, w), 1e-300)
-        both -= np.stack([np.bincount(at, w * column) / total for column in both.T], axis=1)[at]
-        v, c = both[:, :-1], both[:, -1]
-        told[then] = v @ np.linalg.lstsq((v * w[:, None]).T @ v, v.T @ (w * c), rcond=1e-9)[0]
-    return told
-
-
-# What each row adds to the bias, `[r, 1+m]`: Σ over rows is the bias, and Σ over a user's rows what the user adds to
-# its error. V errs as well: by (I − M)⁻¹ times the mean residual of each state, M its moves, and that moves the bias by
-# its derivative a. The mean residuals are 0 in the sample, so this changes the error alone.
-
-
-def _of_means(panel: Panel, followed: _Followed, earlier: Array) -> Array:
-    """What each row adds to the bias of the means."""
-    closed = (panel.following >= 0) | panel.terminal  # the log says what comes after the row
-    users_then = np.bincount(panel.day[closed], minlength=1)  # of one day at least, where nothing can be said
+def _of_means(many: ManyIncentives, followed: _Followed) -> Array:
+    """What each user adds to the bias of the means."""
+    panel = many.panel
+    users_then = np.bincount(panel.day[many.closed], minlength=1)  # of one day at least, where nothing can be said
     later = discounted_weights(len(users_then), panel.discount) / (1 - panel.discount)
     known = followed.closed
     if not known.any():
-        return np.zeros_like(followed.outcome)
+        return np.zeros((followed.users, followed.outcome.shape[1]))
     fade = np.where(followed.goes_on, panel.discount ** followed.gap.astype(np.float64), 0.0)
     now = (1 - panel.discount) * followed.outcome
     brings, share = followed.mean(now, known)
@@ -418,19 +376,20 @@ def _of_means(panel: Panel, followed: _Followed, earlier: Array) -> Array:
     system = sparse.identity(followed.states, format="csc") - moves
     value = np.reshape(spsolve(system, brings), brings.shape)
     each = known * (later / np.maximum(users_then, 1))[np.minimum(followed.day, len(later) - 1)]
-    each = each * followed.weight * earlier
+    each = each * followed.weight * followed.earlier
     derivative = followed.moved(each * fade) - followed.met(each)
     through = np.reshape(spsolve(sparse.csc_matrix(system.T), derivative), -1)
     residual = now + fade[:, None] * value[followed.there] - value[followed.state]
-    own: Array = (each + share * through[followed.state])[:, None] * residual
+    own = followed.by_user(each + share * through[followed.state], residual)
     assert panel.state is not None
-    beyond = followed.beyond(panel.state[panel.start], len(later))
-    residual -= followed.cell_mean(residual, known)
-    return own + followed.changed(each, beyond, followed.of_closed, residual)
+    beyond = many.expected(panel.state[panel.start], len(later), followed.scale_of_states, followed.moves)
+    slope = many.slope.of(1 - panel.discount, {gap: panel.discount**gap * value for gap in many.slope.later})
+    return own + followed.missing(each, beyond) * slope
 
 
-def _of_totals(panel: Panel, followed: _Followed, earlier: Array, spans: Sequence[int]) -> list[Array]:
+def _of_totals(many: ManyIncentives, followed: _Followed, spans: Sequence[int]) -> list[Array]:
     """The same for totals of k days, with V_h of the h days that are left."""
+    panel = many.panel
     value = np.zeros((max(spans, default=0) + 1, followed.states, followed.outcome.shape[1]))
     shares = [np.zeros(0)]
 
@@ -441,39 +400,29 @@ def _of_totals(panel: Panel, followed: _Followed, earlier: Array, spans: Sequenc
     for h in range(1, len(value)):
         value[h], share = followed.mean(brings(h), followed.closed | (followed.left >= h))
         shares.append(share)
-    every = np.ones_like(followed.closed)
-    last, others = (every, followed.direction(every)), (followed.closed, followed.of_closed)
-    found = []
-    for k in spans:
-        covers = panel.covers(k)
-        beyond = followed.beyond(panel.state[panel.first][covers], k)  # type: ignore[index]
-        own, through = np.zeros_like(followed.outcome), np.zeros((k + 1, followed.states))
-        for h in range(k, 0, -1):
-            then = (shares[h] > 0) & (followed.day == k - h) & covers[followed.user]
-            each = then * followed.weight * earlier / max(1, covers.sum())
-            through[h] -= followed.met(each)
-            residual = brings(h) - value[h][followed.state]
-            whole = each + shares[h] * through[h][followed.state]
-            own += whole[:, None] * residual
-            known, direction = last if h == 1 else others
-            residual -= followed.cell_mean(residual, known)
-            own += followed.changed(each, beyond, direction, residual)
-            for gap in np.unique(followed.gap[followed.goes_on & (followed.gap < h)]):
-                leads = followed.goes_on & (followed.gap == gap)
-                through[h - gap] += followed.moved(whole * leads)
-        found.append(own)
-    return found
-
-
-def _before(panel: Panel, change: Array) -> Array:
-    """`[n]` sums of `change` `[n]` over the user's rows before each."""
-    total, rows = np.zeros(len(change)), panel.first
-    while len(rows):
-        then = panel.following[rows]
-        rows, then = rows[then >= 0], then[then >= 0]
-        total[then] = total[rows] + change[rows]
-        rows = then
-    return total
+    covered = {k: panel.covers(k) for k in spans}
+    beyond = {
+        k: many.expected(panel.state[panel.first][covers], k, followed.scale_of_states, followed.moves)  # type: ignore[index]
+        for k, covers in covered.items()
+    }
+    own = {k: np.zeros((followed.users, followed.outcome.shape[1])) for k in spans}
+    through = {k: np.zeros((k + 1, followed.states)) for k in spans}
+    for h in range(len(value) - 1, 0, -1):
+        residual = brings(h) - value[h][followed.state]
+        later = {gap: value[h - gap] for gap in many.slope.later if gap < h}
+        slope = (many.slope if h > 1 else many.slope_of_one_day).of(1.0, later)
+        for k in spans:
+            if h > k:
+                continue
+            then = (shares[h] > 0) & (followed.day == k - h) & covered[k][followed.user]
+            each = then * followed.weight * followed.earlier / max(1, covered[k].sum())
+            through[k][h] -= followed.met(each)
+            whole = each + shares[h] * through[k][h][followed.state]
+            own[k] += followed.by_user(whole, residual) + followed.missing(each, beyond[k]) * slope
+            for gap, leads in followed.leads.items():
+                if gap < h:
+                    through[k][h - gap] += followed.moved(whole, leads)
+    return [own[k] for k in spans]
 
 
 def _words(outcomes: Sequence[OutcomeBias], names: Mapping[str, str]) -> str:
