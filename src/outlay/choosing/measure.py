@@ -33,7 +33,7 @@ from outlay.estimators.joint import J, Joint
 from outlay.estimators.long_run import advantages
 from outlay.estimators.marginalised import Marginal, Marginalised
 from outlay.estimators.panel import Panel
-from outlay.estimators.path_bias import Paths
+from outlay.estimators.paths import Paths
 from outlay.estimators.reach import Reach
 from outlay.estimators.row_features import (
     WITHIN,

@@ -20,7 +20,7 @@ With c_t in the place of ĉ_t nothing would be assumed of what the state leaves 
 that of ĉ_t, and in a month with 22 actions 25% of the mean. So it is assumed that what the state leaves out shows in
 the summaries with which the state is tested (`markov.py`): means over the days before, and the last of them.
 
-The first order says what one more incentive changes; b, e and f are of what many change (`many_incentives.py`).
+The first order says what one more incentive changes; b, e and f are of what many change (`paths.py`).
 
 Where states are not counted the fitted mean does not rest on the state alone, but on values and weights that are linear
 in features. There the estimate that assumes less is the second fitted evaluation, whose features know how far a user's
@@ -49,8 +49,7 @@ from outlay.core.estimate import Target
 from outlay.estimators.clusters import by_cluster
 from outlay.estimators.importance import row_ratios
 from outlay.estimators.joint import Joint
-from outlay.estimators.many_incentives import ManyIncentives, Moves, before_each
-from outlay.estimators.panel import Panel
+from outlay.estimators.paths import Moves, Paths, before_each
 from outlay.estimators.windowed import discounted_weights, over_window
 
 Array = NDArray[np.float64]
@@ -127,51 +126,6 @@ def corrected(fitted: Joint, bias: Joint) -> Joint:
     return Joint(fitted.targets, value, influence, fitted.mass, fitted.withheld, fitted.clusters)
 
 
-@dataclass(frozen=True)
-class Paths:
-    """What the log's paths tell, whatever the policy.
-
-    Attributes:
-        panel: the n rows; their states are counted.
-        past: `[n, q]` summaries of the days before each (`row_features.days_before`).
-    """
-
-    panel: Panel
-    past: NDArray[np.floating]
-
-    @cached_property
-    def many(self) -> ManyIncentives:
-        """What many incentives change."""
-        return ManyIncentives(self.panel, self.past)
-
-    def told(self, change: Array) -> Array:
-        """`[n]` what of `change` the summaries tell beside state and day: by least squares on all rows of each day."""
-        told = np.zeros(len(change))
-        for (rows, off), solve in zip(self._off, self._solves, strict=True):
-            told[rows] = off @ (solve @ (change[rows] @ off))
-        return told
-
-    @cached_property
-    def _off(self) -> list[tuple[NDArray[np.intp], Array]]:
-        """By day, from the second: its rows, and their summaries less the mean of their state."""
-        panel = self.panel
-        assert panel.state is not None
-        order, found = np.argsort(panel.day, kind="stable"), []
-        ends = np.bincount(panel.day).cumsum()
-        for rows in np.split(order, ends[:-1])[1:]:
-            off = self.past[rows].astype(np.float64)
-            _, at = np.unique(panel.state[rows], return_inverse=True)
-            number = np.bincount(at)
-            for column in off.T:
-                column -= (np.bincount(at, column) / number)[at]
-            found.append((rows, off))
-        return found
-
-    @cached_property
-    def _solves(self) -> list[Array]:
-        return [np.asarray(np.linalg.pinv(off.T @ off, rcond=1e-9, hermitian=True)) for _, off in self._off]
-
-
 def estimate(
     paths: Paths,
     policy: NDArray[Any] | None,
@@ -195,14 +149,14 @@ def estimate(
     Raises:
         LogError: if the policy is not allowed, or a propensity of a row with a choice is missing or outside (0, 1].
     """
-    panel, many = paths.panel, paths.many
+    panel = paths.panel
     _, ratio = row_ratios(panel, policy, propensity)
     assert ratio is not None  # propensities were given
-    followed = _Followed.of(many, ratio, paths.told(before_each(panel, ratio - 1.0)))
+    followed = _Followed.of(paths, ratio)
     spans = sorted({*days, *([] if window is None else [window])})
     names = [*panel.names, *(str(Target(name, k)) for k in spans for name in panel.names)]
     users = panel.num_users
-    parts = [_of_means(many, followed), *_of_totals(many, followed, spans)]
+    parts = [_of_means(paths, followed), *_of_totals(paths, followed, spans)]
     own = users * np.hstack(parts)
     value = own.mean(axis=0)
     whole = Joint(
@@ -264,14 +218,14 @@ class _Followed:
     states: int
 
     @classmethod
-    def of(cls, many: ManyIncentives, ratio: Array, told: Array) -> _Followed:
-        """Collect them, with what the summaries tell of c."""
-        panel = many.panel
+    def of(cls, paths: Paths, ratio: Array) -> _Followed:
+        """Collect them."""
+        panel = paths.panel
         assert panel.state is not None
         rows = np.flatnonzero(ratio > 0)
         state, following, user, day = panel.state[rows], panel.following[rows], panel.user[rows], panel.day[rows]
-        _, at = np.unique(np.stack([day, many.cell[rows]]), axis=1, return_inverse=True)
-        weight, earlier = ratio[rows], told[rows]
+        _, at = np.unique(day * paths.cells + paths.cell[rows], return_inverse=True)
+        weight, earlier = ratio[rows], paths.told(before_each(panel, ratio - 1.0))[rows]
         mean = np.bincount(at, weight * earlier) / np.bincount(at, weight)
         return cls(
             weight=weight,
@@ -281,15 +235,15 @@ class _Followed:
             state=state,
             there=np.where(following >= 0, panel.state[np.maximum(following, 0)], state),
             goes_on=following >= 0,
-            closed=many.closed[rows],
+            closed=paths.closed[rows],
             gap=panel.gap[rows],
             left=panel.window[user] - day,
-            given=many.given[rows],
-            excess=many.excess[rows],
-            scale=many.scale[rows],
+            given=paths.given[rows],
+            excess=paths.excess[rows],
+            scale=paths.scale[rows],
             outcome=panel.outcome[rows],
             users=panel.num_users,
-            states=int(panel.state.max()) + 1,
+            states=paths.states,
         )
 
     def mean(self, x: Array, known: NDArray[np.bool_]) -> tuple[Array, Array]:
@@ -359,10 +313,10 @@ class _Followed:
 # derivative a. The mean residuals are 0 in the sample, so this changes the error alone.
 
 
-def _of_means(many: ManyIncentives, followed: _Followed) -> Array:
+def _of_means(paths: Paths, followed: _Followed) -> Array:
     """What each user adds to the bias of the means."""
-    panel = many.panel
-    users_then = np.bincount(panel.day[many.closed], minlength=1)  # of one day at least, where nothing can be said
+    panel = paths.panel
+    users_then = np.bincount(panel.day[paths.closed], minlength=1)  # of one day at least, where nothing can be said
     later = discounted_weights(len(users_then), panel.discount) / (1 - panel.discount)
     known = followed.closed
     if not known.any():
@@ -382,14 +336,14 @@ def _of_means(many: ManyIncentives, followed: _Followed) -> Array:
     residual = now + fade[:, None] * value[followed.there] - value[followed.state]
     own = followed.by_user(each + share * through[followed.state], residual)
     assert panel.state is not None
-    beyond = many.expected(panel.state[panel.start], len(later), followed.scale_of_states, followed.moves)
-    slope = many.slope.of(1 - panel.discount, {gap: panel.discount**gap * value for gap in many.slope.later})
+    beyond = paths.expected(panel.state[panel.start], len(later), followed.scale_of_states, followed.moves)
+    slope = paths.slope.of(1 - panel.discount, {gap: panel.discount**gap * value for gap in paths.slope.later})
     return own + followed.missing(each, beyond) * slope
 
 
-def _of_totals(many: ManyIncentives, followed: _Followed, spans: Sequence[int]) -> list[Array]:
+def _of_totals(paths: Paths, followed: _Followed, spans: Sequence[int]) -> list[Array]:
     """The same for totals of k days, with V_h of the h days that are left."""
-    panel = many.panel
+    panel = paths.panel
     value = np.zeros((max(spans, default=0) + 1, followed.states, followed.outcome.shape[1]))
     shares = [np.zeros(0)]
 
@@ -402,15 +356,15 @@ def _of_totals(many: ManyIncentives, followed: _Followed, spans: Sequence[int]) 
         shares.append(share)
     covered = {k: panel.covers(k) for k in spans}
     beyond = {
-        k: many.expected(panel.state[panel.first][covers], k, followed.scale_of_states, followed.moves)  # type: ignore[index]
+        k: paths.expected(panel.state[panel.first][covers], k, followed.scale_of_states, followed.moves)  # type: ignore[index]
         for k, covers in covered.items()
     }
     own = {k: np.zeros((followed.users, followed.outcome.shape[1])) for k in spans}
     through = {k: np.zeros((k + 1, followed.states)) for k in spans}
     for h in range(len(value) - 1, 0, -1):
         residual = brings(h) - value[h][followed.state]
-        later = {gap: value[h - gap] for gap in many.slope.later if gap < h}
-        slope = (many.slope if h > 1 else many.slope_of_one_day).of(1.0, later)
+        later = {gap: value[h - gap] for gap in paths.slope.later if gap < h}
+        slope = (paths.slope if h > 1 else paths.slope_of_one_day).of(1.0, later)
         for k in spans:
             if h > k:
                 continue

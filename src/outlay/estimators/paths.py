@@ -1,4 +1,4 @@
-"""What many incentives change: beyond what one more does, and where the log hardly ever gave so many.
+"""What the paths of a log tell, whatever the policy: what the days before a row say, and what many incentives change.
 
 People get used to incentives: what the fifth in a row does is not five times what the second changes, and a policy may
 give its users many more than the log did. In rows with an incentive, next to days and summaries of the days before:
@@ -9,7 +9,8 @@ give its users many more than the log did. In rows with an incentive, next to da
 
 x is what a row brings: its outcomes, and the value of the state that comes next. So b is linear in outcomes and values,
 and all of it but those is the log's alone and serves every policy. What a policy changes is b times how much more e it
-brings about, by the moves of its counted states. Where hardly any user of the log had so many, the error of b is large.
+brings about, by the moves of its counted states (`path_bias.py`). Where hardly any user of the log had so many, the
+error of b is large.
 
 Source: ours.
 """
@@ -54,8 +55,8 @@ class Slope:
 
 
 @dataclass(frozen=True)
-class ManyIncentives:
-    """What the log tells of them, whatever the policy.
+class Paths:
+    """What the log's paths tell of every policy.
 
     Attributes:
         panel: the n rows; their states are counted.
@@ -64,6 +65,39 @@ class ManyIncentives:
 
     panel: Panel
     past: NDArray[np.floating]
+
+    @cached_property
+    def states(self) -> int:
+        """Their number."""
+        assert self.panel.state is not None
+        return int(self.panel.state.max()) + 1
+
+    @cached_property
+    def cells(self) -> int:
+        """Number of states times that of actions."""
+        return self.states * self.panel.data.num_actions
+
+    def told(self, change: Array) -> Array:
+        """`[n]` what of `change` the summaries tell beside state and day: by least squares on all rows of each day."""
+        told = np.zeros(len(change))
+        for rows, off, solve in self._days:
+            told[rows] = off @ (solve @ (change[rows] @ off))
+        return told
+
+    @cached_property
+    def _days(self) -> list[tuple[NDArray[np.intp], NDArray[np.floating], Array]]:
+        """By day, from the second: rows, their summaries less the mean of their state, and what solves for a slope."""
+        panel = self.panel
+        assert panel.state is not None
+        order, found = np.argsort(panel.day, kind="stable"), []
+        for rows in np.split(order, np.bincount(panel.day).cumsum()[:-1])[1:]:
+            state, off = panel.state[rows], self.past[rows].astype(np.float64)
+            number = np.maximum(np.bincount(state), 1)
+            for column in off.T:
+                column -= (np.bincount(state, column) / number)[state]
+            solve = np.asarray(np.linalg.pinv(off.T @ off, rcond=1e-9, hermitian=True))
+            found.append((rows, off.astype(self.past.dtype), solve))
+        return found
 
     @cached_property
     def given(self) -> NDArray[np.bool_]:
@@ -124,23 +158,22 @@ class ManyIncentives:
         rows = np.flatnonzero(known & self.given)
         user, cell, following = panel.user[rows], self.cell[rows], panel.following[rows]
         weight = self._weights(rows)
-        states = int(panel.state.max()) + 1
-        cells = states * panel.data.num_actions
-        count = np.maximum(np.bincount(cell, minlength=cells), 1)
+        count = np.maximum(np.bincount(cell, minlength=self.cells), 1)
         now = np.empty((panel.num_users, weight.shape[1]))
         for j, outcome in enumerate(panel.outcome[rows].T):
-            off = outcome - (np.bincount(cell, outcome, cells) / count)[cell]
+            off = outcome - (np.bincount(cell, outcome, self.cells) / count)[cell]
             now[:, j] = np.bincount(user, weight[:, j] * off, panel.num_users)
         later = {}
         gaps = panel.gap[rows]
-        by_cell = [sparse.csr_matrix((w, (user, cell)), shape=(panel.num_users, cells)) for w in weight.T]
+        by_cell = [sparse.csr_matrix((w, (user, cell)), shape=(panel.num_users, self.cells)) for w in weight.T]
         for gap in np.unique(gaps[following >= 0]).tolist():
             goes = (following >= 0) & (gaps == gap)
             there = panel.state[following[goes]]
             by_state = [
-                sparse.csr_matrix((w, (user[goes], there)), shape=(panel.num_users, states)) for w in weight[goes].T
+                sparse.csr_matrix((w, (user[goes], there)), shape=(panel.num_users, self.states))
+                for w in weight[goes].T
             ]
-            shares = sparse.csr_matrix((1 / count[cell[goes]], (cell[goes], there)), shape=(cells, states))
+            shares = sparse.csr_matrix((1 / count[cell[goes]], (cell[goes], there)), shape=(self.cells, self.states))
             later[gap] = by_state, by_cell, shares
         return Slope(now, later)
 
