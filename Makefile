@@ -66,9 +66,7 @@ demo: setup
 pictures: setup
 	$(BIN)/python examples/screenshots.py runs docs/images
 
-# Three workers on two processors: browsers and servers keep a worker waiting. Reordered, files of a few long tests would
-# come last.
-PYTEST := $(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder
+PYTEST := $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder  # else files of a few long tests come last
 
 test: setup
 	$(PYTEST) -m "not slow"

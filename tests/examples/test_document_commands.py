@@ -42,7 +42,7 @@ NOT_RUN = {
     "outlay init log.csv": "needs a log of its own; test_tutorials.py plays it",
     "outlay report runs/c": "needs real data; tests/examples/test_public_logs.py",
 }
-SMALL = "\n[train]\nlayers = [16, 8]\nbatch = 256\nepochs = 0.1\nmin_steps = 300\n"
+SMALL = "\n[train]\nlayers = [16, 8]\nbatch = 256\nepochs = 0.1\nmin_steps = 300\nfolds = 1\n"
 LINES = dict.fromkeys(line.split("#")[0].strip() for _, line in commands())
 RUN = [line for line in LINES if not line.startswith(tuple(NOT_RUN))]
 BLOCK = re.compile(r"(?:<!-- not run: (.+?) -->\s+)?```python\n(.*?)```", re.DOTALL)

@@ -37,10 +37,11 @@ PAGES = {
 WIDTHS = [400, 1280]
 # Figures are drawn then.
 AFTER = "addEventListener('load', () => setTimeout(async () => {{ {} }}, 1500));"
-# What axe says is serious, as it is and in the dark, where nothing but colours can differ; null without axe.
+# What axe says is serious, as it is and in the dark, where nothing but colours can differ; null without axe. Colours of
+# charts it does not judge.
 SERIOUS = """
-const serious = async (options) => window.axe
-  ? (await axe.run({resultTypes: ['violations'], ...options})).violations
+const serious = async (options, what = document) => window.axe
+  ? (await axe.run(what, {resultTypes: ['violations'], ...options})).violations
       .filter(v => v.impact == 'serious' || v.impact == 'critical').map(v => [v.id, v.nodes[0].html.slice(0, 200)])
   : null;
 const darken = () => [...document.styleSheets].flatMap(sheet => [...sheet.cssRules])
@@ -50,7 +51,7 @@ const darken = () => [...document.styleSheets].flatMap(sheet => [...sheet.cssRul
 WIDE = "wide: document.documentElement.scrollWidth"
 LOOK = f"""
 const light = await serious({{}}), darkened = darken();
-const dark = await serious({{runOnly: ['color-contrast']}});
+const dark = await serious({{runOnly: ['color-contrast']}}, {{exclude: [['svg']]}});
 told(JSON.stringify({{{WIDE}, light, darkened, dark}}));
 """
 

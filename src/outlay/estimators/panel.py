@@ -296,7 +296,7 @@ class Panel:
 
     def by_day(self, values: NDArray[np.float64], days: int, absent: float) -> NDArray[np.float64]:
         """`[U, days, …]`: the values `[n, …]` of the first days of each user; `absent` on days without a row."""
-        grid = np.full((self.num_users, days, *values.shape[1:]), absent)
-        early = self.day < days
-        grid[self.user[early], self.day[early]] = values[early]
-        return grid
+        grid = np.full((self.num_users * days, *values.shape[1:]), absent)
+        early = slice(None) if int(self.day.max(initial=0)) < days else self.day < days
+        grid[self.user[early] * days + self.day[early]] = values[early]
+        return grid.reshape(self.num_users, days, *values.shape[1:])

@@ -49,7 +49,8 @@ from outlay.core.estimate import Target
 from outlay.estimators.clusters import by_cluster
 from outlay.estimators.importance import row_ratios
 from outlay.estimators.joint import Joint
-from outlay.estimators.paths import Moves, Paths, before_each
+from outlay.estimators.paths import Moves, Paths
+from outlay.estimators.row_features import before
 from outlay.estimators.windowed import discounted_weights, over_window
 
 Array = NDArray[np.float64]
@@ -225,7 +226,7 @@ class _Followed:
         rows = np.flatnonzero(ratio > 0)
         state, following, user, day = panel.state[rows], panel.following[rows], panel.user[rows], panel.day[rows]
         _, at = np.unique(day * paths.cells + paths.cell[rows], return_inverse=True)
-        weight, earlier = ratio[rows], paths.told(before_each(panel, ratio - 1.0))[rows]
+        weight, earlier = ratio[rows], paths.told(before(panel, ratio[:, None] - 1.0, total=True)[:, 0])[rows]
         mean = np.bincount(at, weight * earlier) / np.bincount(at, weight)
         return cls(
             weight=weight,

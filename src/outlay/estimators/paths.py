@@ -26,6 +26,7 @@ from scipy import sparse
 
 from outlay.core.cached import cached_property
 from outlay.estimators.panel import Panel
+from outlay.estimators.row_features import before
 
 Array = NDArray[np.float64]
 Moves = Mapping[int, tuple[sparse.csc_matrix, sparse.csc_matrix]]
@@ -150,7 +151,7 @@ class Paths:
 
     @cached_property
     def _number(self) -> Array:
-        return before_each(self.panel, self.given.astype(np.float64))
+        return before(self.panel, self.given[:, None], total=True)[:, 0]
 
     def _slope(self, known: NDArray[np.bool_]) -> Slope:
         panel = self.panel
@@ -213,17 +214,6 @@ class Paths:
             excess = _beyond_usual(np.arange(days + 1.0), self.usual[day])
             means[day] = number @ excess / np.maximum(number.sum(axis=1), 1e-300)
         return means
-
-
-def before_each(panel: Panel, change: Array) -> Array:
-    """`[n]` sums of `change` `[n]` over the user's rows before each."""
-    total, rows = np.zeros(len(change)), panel.first
-    while len(rows):
-        then = panel.following[rows]
-        rows, then = rows[then >= 0], then[then >= 0]
-        total[then] = total[rows] + change[rows]
-        rows = then
-    return total
 
 
 def _beyond_usual(number: Array, usual: Array | float) -> Array:

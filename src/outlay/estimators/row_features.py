@@ -172,18 +172,20 @@ def days_before(panel: Panel) -> NDArray[np.float32]:
     return standardised(np.hstack([before(panel, was), count]))
 
 
-def before(panel: Panel, was: NDArray[np.floating], *, total: bool = False) -> NDArray[np.float64]:
+def before(panel: Panel, was: NDArray[Any], *, total: bool = False) -> NDArray[np.float64]:
     """`[n, 2·q]` from `[n, q]`: means over the user's rows before each, or sums, and the last of them; 0 if none."""
-    order = np.lexsort((panel.day, panel.user))
-    user, ordered = panel.user[order], np.asarray(was[order], np.float64)
-    begin = np.searchsorted(user, user)
-    count = (np.arange(len(panel)) - begin)[:, None]
-    running = np.vstack([np.zeros((1, was.shape[1])), ordered.cumsum(axis=0)])
-    sums = running[:-1] - running[begin]
-    columns = np.empty((len(panel), 2 * was.shape[1]))
-    columns[order] = np.hstack(
-        [sums if total else sums / np.maximum(count, 1), np.where(count > 0, np.roll(ordered, 1, axis=0), 0.0)]
-    )
+    q, count = was.shape[1], np.zeros((len(panel), 1))
+    columns, rows = np.zeros((len(panel), 2 * q)), panel.first
+    while len(rows):
+        then = panel.following[rows]
+        rows, then = rows[then >= 0], then[then >= 0]
+        last = was[rows]
+        columns[then, :q] = columns[rows, :q] + last
+        columns[then, q:] = last
+        count[then] = count[rows] + 1
+        rows = then
+    if not total:
+        columns[:, :q] /= np.maximum(count, 1)
     return columns
 
 

@@ -62,7 +62,7 @@ MOST_SKEW = 0.3  # of the error of a mean: as of 11 events; a 95% interval of 5 
 HEAVIEST = 0.9  # of ξ
 MANY = 1e4  # events, from which on a gamma's quantile is its expansion
 DRAWS = 65_536  # directions, each taken with its opposite: k to ±0.004, α to about 1% of itself
-CHUNK = 4_096  # of them at a time: 4,096 × n numbers in memory
+CHUNK = 1_024  # of them at a time: 1,024 × n numbers, which a cache holds
 BINS = 4_096  # of the largest t per unit of length, each with its own mean: k to 1e-6
 NONE = 1e-12  # an error smaller than this share of the largest is none but rounding
 FARTHEST = 37.0  # standard errors: beyond, the tail of a normal is 0 in double precision
@@ -284,26 +284,25 @@ def _axes(correlation: Array) -> Array:
 
 def _reach(axes: Array, pairs: NDArray[np.intp]) -> Array:
     """The largest t per unit of length, in the directions where it is positive."""
-    alone = pairs[:, 0] == pairs[:, 1]
-    single, (one, other) = pairs[alone, 0], pairs[~alone].T
+    one, other = pairs[pairs[:, 0] != pairs[:, 1]].T
     cosine = (axes[one] * axes[other]).sum(axis=1)[:, None]
     flat = 1 - cosine**2 < FLAT  # the two sides are one line, and the ends are all there is
-    plane = np.where(flat, 1.0, 1 - cosine**2)
+    over_plane = np.where(flat, 0.0, 1 / np.where(flat, 1.0, 1 - cosine**2))
     rng, reaches = np.random.default_rng(0), []
     for _ in range(0, DRAWS, CHUNK):
         direction = rng.standard_normal((CHUNK, axes.shape[1]))
         t = axes @ direction.T
-        both = [t[single].max(axis=0), -t[single].min(axis=0)] if len(single) else [np.full(CHUNK, -np.inf)] * 2
+        # Between its ends a cone reaches farther than they do, so the ends of all and what lies between are apart.
+        both = np.stack([t.max(axis=0), -t.min(axis=0)])
         if len(one):
             a, b = t[one], t[other]
             below, above = a - cosine * b, b - cosine * a  # both positive: between the ends; both negative: opposite
-            length = np.sqrt(np.maximum((a * below + b * above) / plane, 0.0))
-            for side, ends, between in (
-                (0, np.maximum(a, b), (below > 0) & (above > 0) & ~flat),
-                (1, -np.minimum(a, b), (below < 0) & (above < 0) & ~flat),
-            ):
-                both[side] = np.maximum(both[side], np.where(between, length, ends).max(axis=0))
-        largest = np.concatenate(both) / np.tile(np.linalg.norm(direction, axis=1), 2)
+            square = (a * below + b * above) * over_plane
+            between = (below > 0) == (above > 0)
+            for side, inside in enumerate((between & (below > 0), between & (below < 0))):
+                farthest = np.where(inside, square, 0.0).max(axis=0)
+                both[side] = np.maximum(both[side], np.sqrt(farthest))
+        largest = (both / np.linalg.norm(direction, axis=1)).ravel()
         reaches.append(largest[largest > 0])
     return np.concatenate(reaches)
 
