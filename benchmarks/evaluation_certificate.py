@@ -105,14 +105,13 @@ def curve(
 ) -> tuple[int, int, float]:
     """Budgets of the curve that its look certified, those of them truly over, and the share of them left unspent."""
     stored = StoredFrontier.read(run.folder / "frontier")
-    count = len(stored.value)
-    folder = run.folder.parent / "all"
-    write_bundle(folder, stored.spec(np.full(count, 1 / count), run.campaign, run.data()))
-    bundle = outlay.load_bundle(folder)
-    true = {
-        (int(fold), float(price[0])): measure(model, bundle.member_actions(i, codes, numbers))[1]
-        for i, (fold, price) in enumerate(zip(stored.fold, stored.multiplier, strict=True))
-    }
+    true: dict[tuple[int, float], float] = {}
+    for fold in np.unique(stored.fold).tolist():  # a constant action of several folds is one member of a bundle
+        own, folder = stored.fold == fold, run.folder.parent / f"fold-{fold}"
+        write_bundle(folder, stored.spec(own / own.sum(), run.campaign, run.data()))
+        bundle = outlay.load_bundle(folder)
+        for i, price in enumerate(stored.multiplier[own]):
+            true[fold, float(price[0])] = measure(model, bundle.member_actions(i, codes, numbers))[1]
     first = outlay.frontier(run)
     budgets = np.linspace(first.least, first.most, BUDGETS)[1:]  # the least itself is at the edge of what can be solved
     points = [point for point in outlay.frontier(run, budgets=budgets.tolist()).requested if point.certified]
@@ -135,7 +134,8 @@ def main() -> None:
         results = []
         for result in pool.map(each, range(options.campaigns)):
             results.append(result)
-            print(f"campaign {result.seed}: certified {result.certified}", file=sys.stderr)
+            told = f"certified {result.certified}, spends {result.spend / result.limit:.1%} of its limit"
+            print(f"campaign {result.seed}: {told}", file=sys.stderr)
     n = len(results)
     certified = [r for r in results if r.certified]
     over = sum(r.spend > r.limit for r in certified)

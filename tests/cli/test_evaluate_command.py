@@ -20,7 +20,9 @@ import outlay as package
 from command_line import Result, outlay
 from conftest import Habit
 from outlay.cli import judge
+from outlay.core.reasons import Reason, ReasonKind
 from outlay.core.transitions import Transitions
+from outlay.evaluating.evaluation import Evaluation
 from outlay.evaluating.next_test import plan_settling, plan_test
 from outlay.evaluating.randomising import RandomisingCost
 from policy_files import generous, habit_policy, thrifty
@@ -170,6 +172,29 @@ def test_what_is_doubted_has_a_star_in_every_table(
     assert all(reason.endswith(": for a reason.") for reason in shown if reason.startswith("  fqe is not recommended"))
     assert not missing(line(shown, "fqe is not recommended"), "discounted means")
     assert line(shown, "inactive").count("*") == 3
+
+
+def test_totals_of_some_users_give_way_to_those_of_all_and_stars_of_other_policies_are_explained(
+    judged: tuple[Path, Path, Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    data, policy, _ = judged
+    result, campaign = package.evaluate(data, policy=policy), Transitions.open(data).campaign
+    some = Reason(ReasonKind.SOME_USERS, {"share": 0.6})
+
+    def doubted(*estimators: str) -> Evaluation:
+        beside = (
+            replace(e, recommended=False, caution=some) if e.estimator in estimators else e for e in result.beside
+        )
+        return replace(result, beside=tuple(beside))
+
+    for estimators, kept in (((), "observed"), (("observed",), "fqe")):
+        old = next(row for row in doubted(*estimators).rows(campaign) if row.kind == "old")
+        assert {e.estimator for e in old.totals.values()} == {kept}
+    judge._show_first(doubted("observed"), campaign, data)
+    assert "*" not in capsys.readouterr().out
+    judge._show_first(doubted("fqe"), campaign, data)
+    shown = capsys.readouterr().out.splitlines()
+    assert line(shown, "* old policy, best constant mixture: it is of the 60% of users")
 
 
 def test_the_test_that_would_settle_it_follows_the_verdict(

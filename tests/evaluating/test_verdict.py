@@ -158,6 +158,13 @@ def test_a_gain_that_a_constant_brings_as_well_is_that_of_the_constant() -> None
     assert of(beside(-0.2, -0.3, keep=False)).kind is VerdictKind.SERVE, "what breaks a limit takes no gain away"
 
 
+def test_a_constant_that_is_estimated_below_the_old_policy_is_not_to_be_served() -> None:
+    """The policy surely gains on the old one: a constant that it is estimated to beat by more brings less than that."""
+    found = of(beside(0.06, -0.002))
+    assert found.kind is VerdictKind.SERVE
+    assert not missing(found.words, "Serve it: ", "No gain could be shown", "they are estimated below the old policy")
+
+
 def test_the_constant_actions_are_handed_on_where_they_keep_the_limits() -> None:
     given = ((2.0, 0.6), (3.0, 0.4))
     assert of(replace(beside(0.0005, -0.002), given=given)).fixed == given

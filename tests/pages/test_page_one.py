@@ -127,6 +127,8 @@ def test_every_verdict_has_its_own_first_line_without_a_raw_name(kind: VerdictKi
     assert found.headline.startswith(begin)
     assert told in found.headline
     assert not RAW.search(said(found)), said(found)
+    whose = "That is sure of the new coupons: what the same for everyone brings and costs is estimated."
+    assert (whose in found.sure) == (kind is VerdictKind.CONSTANT)
     if broken:
         assert any("2.56 yuan of coupon money per user and day" in sentence for sentence in found.sure)
 
@@ -177,7 +179,9 @@ def test_a_loss_is_told_as_one() -> None:
         "a week (−9.0%) for 550,000 yuan less (−15%)."
     )
     assert found.sure[0].startswith("Sure (97.5% each) of at least 85,000 less (−8.5%)")
-    assert found.risk.startswith("Day one would cost"), "nobody is asked to approve what is not advised"
+    assert found.risk.startswith("With the new coupons, day one would cost"), (
+        "nobody is asked to approve what is not advised"
+    )
 
 
 def test_where_the_limit_rules_out_what_is_done_today_a_constant_may_do_as_well() -> None:

@@ -138,6 +138,7 @@ def _show_first(result: Evaluation, campaign: Campaign, source: Path) -> None:
     from outlay.pages import tables
 
     show(tables.policies(result, campaign, brief=True), screen=True)
+    say(*_doubts(result, campaign))
     checks = result.diagnostics
     told = [f"Checks: {len(checks.answered(True))} of {len(checks.checks)} passed."]
     for answer, what in ((False, "Not passed"), (None, "Could not be made")):
@@ -149,10 +150,21 @@ def _show_first(result: Evaluation, campaign: Campaign, source: Path) -> None:
         say(f'"Sure" and "certified" hold {result.condition}.')
     test = next((test for test in (result.test, result.settling) if test is not None), None)
     if test is not None:
-        say(f"{test.words} Plan it with:", f"  {test.command}")
+        say(f"{test.words} Plan it with:", f"  {test.command}", f"  {test.placeholders}")
     elif result.randomising is not None:
         say(result.randomising.words)
     say(f"outlay evaluate {source} -v prints every estimate, check and bound; outlay report {source} writes a page.")
+
+
+def _doubts(result: Evaluation, campaign: Campaign) -> list[str]:
+    """What the stars of other policies mean; of those of the evaluated policy the verdict speaks."""
+    doubts: dict[str, dict[str, None]] = {}
+    for row in result.rows(campaign):
+        longest = [row.totals[max(row.totals)]] if row.totals else []
+        for e in (*longest, *row.costs.values()):
+            if e.caution is not None and row.kind != "member":
+                doubts.setdefault(str(e.caution), {})[row.kind if row.kind == "chosen" else row.name] = None
+    return [f"  * {', '.join(names)}: {why}." for why, names in doubts.items() if "chosen" not in names]
 
 
 def _show(result: Evaluation, campaign: Campaign, margins: Sequence[float] | None = None) -> None:

@@ -185,7 +185,7 @@ class Evaluation(Shown):
     def rows(self, campaign: Campaign) -> list[PolicyRow]:
         """Return the table of results: totals and costs of every policy, by the fitted evaluation.
 
-        The old policy's totals are the observed ones.
+        The old policy's totals are the observed ones, where those are of all users.
         """
         kinds: dict[str, PolicyKind] = {
             "old": "old",
@@ -196,8 +196,7 @@ class Evaluation(Shown):
         claimed = () if self.window is None else (self.window.days,)
         rows, spans = [], sorted({*campaign.meta.report_days, *claimed})
         for name, title in self.policies.items():
-            by = "observed" if name == "old" else "fqe"
-            totals = {k: self.value(name, by, str(Target("reward", k))) for k in spans}
+            totals = {k: self._total(name, str(Target("reward", k))) for k in spans}
             costs = {budget.name: self.value(name, "fqe", budget.name) for budget in campaign.budgets}
             rows.append(
                 PolicyRow(
@@ -211,6 +210,13 @@ class Evaluation(Shown):
                 )
             )
         return rows
+
+    def _total(self, policy: str, target: str) -> Estimate | None:
+        """Return what `rows` says of a total."""
+        observed = self.value(policy, "observed", target) if policy == "old" else None
+        if observed is not None and observed.caution is None:
+            return observed
+        return self.value(policy, "fqe", target) or observed
 
     def to_dict(self) -> dict[str, Any]:
         """Return the fields, for JSON."""

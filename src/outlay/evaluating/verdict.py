@@ -11,7 +11,8 @@ The kinds, in the order in which they are asked for:
     gain unknown     certified, no gain could be measured          test it first
     old ruled out    certified, no certain gain over an old        serve it: it is the best within the limits, unless a
                      policy that breaks the limits                 constant may do as well
-    constant         a certain gain, a constant may do as well     serve a constant
+    constant         a certain gain, a constant may do as well,    serve a constant
+                     and is estimated above the old policy
     serve            a certain gain                                serve it
     behind the cap   the same, the money held while serving        serve it where a cap holds its budget
     worse            the estimate is a loss                        keep the old policy
@@ -216,8 +217,9 @@ def _kind(
     if cut:
         return VerdictKind.OLD_RULED_OUT
     if sure:
+        gain = certificate.gain
         as_well = over is not None and constants is not None and constants.keep and not over.sure
-        if as_well:
+        if as_well and constants is not None and gain is not None and gain > constants.gain:
             return VerdictKind.CONSTANT
         return VerdictKind.BEHIND_CAP if certificate.held else VerdictKind.SERVE
     if old.gain < CLEARLY_WORSE:
@@ -390,6 +392,11 @@ class _Words:
         if over.sure:
             best = f"{more} against the best constant actions ({least}){at}"
             return f"{serve}: {claim}{spend}, and {best}; {self._kept}."
+        if self.found.kind is not VerdictKind.CONSTANT:
+            return (
+                f"{serve}: {claim}{spend}, and {self._kept}. No gain could be shown over the best constant actions "
+                f"({beside.words}): the estimate is {more} ({least}). But they are estimated below the old policy."
+            )
         return (
             f"Serve a constant: the policy brings {claim}{spend}, and {its}{self._kept}, but a constant "
             f"{self._as_well}: {beside.words}. No gain over it could be shown: the estimate is {more} ({least}){at}. "

@@ -142,6 +142,8 @@ class PageOne:
             said.append(self._bound(found, kept))
         elif kept:
             said.append(f"Sure ({self._confidence}) of staying within the limit.")
+        if said and self.kind is VerdictKind.CONSTANT:
+            said.append(f"That is sure of {self._names.new}: what the same for everyone brings and costs is estimated.")
         if self.kind in (VerdictKind.OVER, VerdictKind.NOT_CERTIFIED):
             said += [self._beyond(line) for line in certificate.budgets if not line.kept]
             said += [MISSING[reason.kind] for reason in [certificate.reason] if reason and reason.kind in MISSING]
@@ -168,7 +170,7 @@ class PageOne:
             beyond.append(f"{100 * first.above_average:.0f}% above the daily average you set")
         if beyond:
             advised = self.kind in GAIN and not (self.kind is VerdictKind.OLD_RULED_OUT and self._same)
-            peak = "Approve a peak first: day one costs" if advised else "Day one would cost"
+            peak = "Approve a peak first: day one costs" if advised else f"With {self._names.new}, day one would cost"
             told.append(f"{peak} {self._money(found.first_day, found.first_day.new.value)}, {' and '.join(beyond)}.")
         if first.beyond_average > 1 and first.beyond_average < first.days:
             told.append(f"From day {first.beyond_average + 1} on, a day costs less than that average.")
