@@ -150,7 +150,7 @@ def _show_first(result: Evaluation, campaign: Campaign, source: Path) -> None:
         say(f'"Sure" and "certified" hold {result.condition}.')
     test = next((test for test in (result.test, result.settling) if test is not None), None)
     if test is not None:
-        say(f"{test.words} Plan it with:", f"  {test.command}", f"  {test.placeholders}")
+        say(f"{test.words} Plan it with:", f"  {test.command}", test.placeholders)
     elif result.randomising is not None:
         say(result.randomising.words)
     say(f"outlay evaluate {source} -v prints every estimate, check and bound; outlay report {source} writes a page.")
@@ -164,7 +164,7 @@ def _doubts(result: Evaluation, campaign: Campaign) -> list[str]:
         for e in (*longest, *row.costs.values()):
             if e.caution is not None and row.kind != "member":
                 doubts.setdefault(str(e.caution), {})[row.kind if row.kind == "chosen" else row.name] = None
-    return [f"  * {', '.join(names)}: {why}." for why, names in doubts.items() if "chosen" not in names]
+    return [f"* {', '.join(names)}: {why}." for why, names in doubts.items() if "chosen" not in names]
 
 
 def _show(result: Evaluation, campaign: Campaign, margins: Sequence[float] | None = None) -> None:

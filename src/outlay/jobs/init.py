@@ -80,7 +80,7 @@ class Reasoned:
 
     Attributes:
         column: its name, or the SQL of a role that no column has.
-        role: what it was taken for: a role, `feature`, `outcome` or `left out`.
+        role: what it was taken for: a role, `feature`, `outcome` or `left out`; `complete` of days without a row.
         why: the reason.
         sure: whether nothing else is near.
     """
@@ -533,6 +533,8 @@ class Draft:
                 found.append(replace(each, role="left out", why=self.dropped[each.role]))
             else:
                 found.append(each)
+        if self.gaps is not None:
+            found.append(Reasoned("days without a row", "complete", self.gaps, sure=False))
         return tuple(found)
 
     def text(self) -> str:

@@ -593,7 +593,8 @@ def _gaps(log: Log, users: int) -> list[Finding]:
         return [*told, Finding("error", "log.complete", message, way_out, count)]
     level: Literal["warning", "note"] = "warning" if settings.terminal is None and discount > 0 else "note"
     way_out = "If absence is information, write complete = true." if level == "warning" else ""
-    return [*told, Finding(level, "log.complete", f"{absent}; this is taken to say nothing.", way_out, count)]
+    message = f"{absent}; this is taken to say nothing, and totals count these days as 0."
+    return [*told, Finding(level, "log.complete", message, way_out, count)]
 
 
 def _example(log: Log) -> str:
