@@ -1,5 +1,5 @@
 # make demo    the main job on a generated campaign, into runs/demo/
-# make test    the tests, but for the long studies (six minutes on two cores, half a minute more the first time)
+# make test    the tests, but for the long studies (a quarter of an hour on two cores, half a minute more the first time)
 # make test-all   all tests, long studies, Ray and PostgreSQL among them (half an hour)
 # make check   format, lint, strict types, import arrows
 # make docs    the pages of docs/ as a site, into site/; a warning is an error (half a minute)
