@@ -37,6 +37,7 @@ from outlay.core.wording import exact, number, plain
 
 if TYPE_CHECKING:  # the import takes long, and --help does without it
     from outlay.comparing.results import Comparison
+    from outlay.core.reasons import Reason
     from outlay.estimators.certificate import Certificate
     from outlay.evaluating.budget_curve import BudgetCurve
     from outlay.evaluating.evaluation import Evaluation
@@ -158,13 +159,13 @@ def _show_first(result: Evaluation, campaign: Campaign, source: Path) -> None:
 
 def _doubts(result: Evaluation, campaign: Campaign) -> list[str]:
     """What the stars of other policies mean; of those of the evaluated policy the verdict speaks."""
-    doubts: dict[str, dict[str, None]] = {}
+    doubts: dict[Reason | None, dict[str, str]] = {}
     for row in result.rows(campaign):
-        longest = [row.totals[max(row.totals)]] if row.totals else []
-        for e in (*longest, *row.costs.values()):
-            if e.caution is not None and row.kind != "member":
-                doubts.setdefault(str(e.caution), {})[row.kind if row.kind == "chosen" else row.name] = None
-    return [f"* {', '.join(names)}: {why}." for why, names in doubts.items() if "chosen" not in names]
+        longest = list(row.totals.values())[-1:]
+        for e in (*longest, *row.costs.values()) if row.kind != "member" else ():
+            doubts.setdefault(e.caution, {})[row.name] = row.kind
+    doubts.pop(None, None)
+    return [f"* {', '.join(kinds)}: {why}." for why, kinds in doubts.items() if "chosen" not in kinds.values()]
 
 
 def _show(result: Evaluation, campaign: Campaign, margins: Sequence[float] | None = None) -> None:

@@ -217,9 +217,8 @@ def _kind(
     if cut:
         return VerdictKind.OLD_RULED_OUT
     if sure:
-        gain = certificate.gain
         as_well = over is not None and constants is not None and constants.keep and not over.sure
-        if as_well and constants is not None and gain is not None and gain > constants.gain:
+        if as_well and constants is not None and constants.gain < (certificate.gain or 0.0):
             return VerdictKind.CONSTANT
         return VerdictKind.BEHIND_CAP if certificate.held else VerdictKind.SERVE
     if old.gain < CLEARLY_WORSE:

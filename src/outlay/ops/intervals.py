@@ -300,7 +300,7 @@ def _reach(axes: Array, pairs: NDArray[np.intp]) -> Array:
             square = (a * below + b * above) * over_plane
             between = (below > 0) == (above > 0)
             for side, inside in enumerate((between & (below > 0), between & (below < 0))):
-                farthest = np.where(inside, square, 0.0).max(axis=0)
+                farthest = np.where(inside, square, 0.0).max(axis=0, initial=0.0)
                 both[side] = np.maximum(both[side], np.sqrt(farthest))
         largest = (both / np.linalg.norm(direction, axis=1)).ravel()
         reaches.append(largest[largest > 0])
