@@ -126,7 +126,7 @@ def test_unknown_values_are_served_and_counted(bundle: Bundle) -> None:
 
 def test_a_row_without_user_and_a_missing_feature_are_named(bundle: Bundle) -> None:
     table = users(4).set_column(0, "user_id", pa.array(["a", "b", None, "d"]))
-    with pytest.raises(LogError, match="row 2, column 'user_id': "):
+    with pytest.raises(LogError, match="row 3, column 'user_id': "):
         bundle.decide(table)
     with pytest.raises(LogError, match=r"column 'spend': .*missing"):
         bundle.decide(users(4).drop(["spend"]))
@@ -174,9 +174,9 @@ def test_eligible_is_read_right_in_a_slice_and_in_any_number_type() -> None:
 @pytest.mark.parametrize(
     ("lists", "message"),
     [
-        ([[0.0], [2.0]], r"row 7, column 'allowed': holds 2, .*\[0, 1\.5\]"),
-        ([[0.0], [None]], "row 7, .* holds nan"),
-        ([[0.0], []], r"row 7, column 'allowed': .*no action"),
+        ([[0.0], [2.0]], r"row 8, column 'allowed': holds 2, .*\[0, 1\.5\]"),
+        ([[0.0], [None]], "row 8, .* holds nan"),
+        ([[0.0], []], r"row 8, column 'allowed': .*no action"),
         ([0.0, 1.5], r"column 'allowed': .*double.*lists"),
         ([["x"], ["y"]], "column 'allowed': holds list"),
     ],

@@ -188,7 +188,7 @@ def test_nobody_is_allocated_twice(text: bool, log: Path, habit_run: Run, tmp_pa
     column = pa.array([f"u{name}" for name in names] if text else names)
     pq.write_table(users.append_column("user_id", column), tmp_path / "users.parquet")
     again = (
-        r"row 3: user ('u11'|11) stands in the table more than once, first in row 1; 2 rows are repeats\. Keep one row"
+        r"row 4: user ('u11'|11) stands in the table more than once, first in row 2; 2 rows are repeated\. Keep one row"
     )
     with pytest.raises(LogError, match=again):
         allocate_users(habit_run, tmp_path / "users.parquet", 20.0, out)

@@ -199,6 +199,16 @@ BROKEN: dict[str, tuple[str, Columns, tuple[str, ...]]] = {
         columns(),
         ("campaign.toml, trian", "unknown key", "Did you mean 'train'?"),
     ),
+    "a number in quotes": (
+        CAMPAIGN.replace("at_most = 1.0", 'at_most = "1.0"'),
+        columns(),
+        ("campaign.toml, budget 'coupon_cost'.at_most", "is '1.0'", "a number, as 0.5"),
+    ),
+    "a truth value for a number": (
+        CAMPAIGN.replace("at_most = 1.0", "at_most = true"),
+        columns(),
+        ("campaign.toml, budget 'coupon_cost'.at_most", "is True", "a number, as 0.5"),
+    ),
     "an impossible setting": (
         CAMPAIGN + "learning_rate = -1.0\n",
         columns(),

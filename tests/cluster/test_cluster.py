@@ -6,7 +6,6 @@ import os
 import signal
 import time
 from collections.abc import Callable, Iterator
-from functools import cache
 from pathlib import Path
 from threading import Thread
 from typing import Any, TypeVar
@@ -118,9 +117,9 @@ def test_score_makes_the_same_decisions(tmp_path: Path, monkeypatch: pytest.Monk
     assert pq.read_table(tmp_path / "cluster.parquet").equals(pq.read_table(tmp_path / "one.parquet"))
 
 
-def spec_of(city: Path, folder: Path, learner: str) -> NetworkSpec:
+def spec_of(city: Path, folder: Path) -> NetworkSpec:
     campaign = Transitions.open(city / "data").campaign
-    return NetworkSpec(city / "data", None, campaign, learner, 1, 0, 1, learner, folder)
+    return NetworkSpec(city / "data", None, campaign, "orthogonal", 1, 0, 1, "orthogonal", folder)
 
 
 def losses(folder: Path, spec: NetworkSpec) -> list[float]:
@@ -129,49 +128,23 @@ def losses(folder: Path, spec: NetworkSpec) -> list[float]:
     return found
 
 
-@pytest.fixture(scope="module")
-def alone(city: Path) -> Callable[[str], list[float]]:
-    """The losses of the steps of one process, by learner."""
-
-    @cache
-    def alone(learner: str) -> list[float]:
-        spec = spec_of(city, city / learner, learner)
-        training, task = spec.open()
-        train_through(training, spec.folder, task.key, resume=False, report=silent)
-        return losses(spec.folder, spec)
-
-    return alone
-
-
 @on_two_processors
-def test_two_workers_make_the_steps_of_one_process(
-    city: Path, alone: Callable[[str], list[float]], tmp_path: Path
-) -> None:
-    """The test of a killed worker, below, proves the same for the orthogonal critic."""
-    together = spec_of(city, tmp_path / "together", "bcq")
-    train_networks(together, together.open()[0], 2, resume=False, report=silent)
-    wanted, found = alone("bcq"), losses(together.folder, together)
-    assert len(found) == len(wanted) >= 3
-    np.testing.assert_allclose(found[0], wanted[0], rtol=1e-5)
-    np.testing.assert_allclose(found, wanted, rtol=1e-2)  # sums in another order turn some ties
-
-
-@on_two_processors
-def test_training_goes_on_from_the_last_checkpoint_when_a_worker_is_killed(
-    city: Path, alone: Callable[[str], list[float]], tmp_path: Path
-) -> None:
-    spec = spec_of(city, tmp_path / "run", "orthogonal")
+def test_training_goes_on_from_the_last_checkpoint_when_a_worker_is_killed(city: Path, tmp_path: Path) -> None:
+    """Two workers make the steps that one process makes."""
+    alone, together = spec_of(city, tmp_path / "alone"), spec_of(city, tmp_path / "together")
+    training, task = alone.open()
+    train_through(training, alone.folder, task.key, resume=False, report=silent)
     # A checkpoint after the first block, as of a run that was cut off.
     with pytest.raises(KeyboardInterrupt):
-        _cut_off_after_a_block(spec)
+        _cut_off_after_a_block(together)
     killed: list[int] = []
     killer = Thread(target=_kill_a_worker, args=(killed,))
     killer.start()
-    train_networks(spec, spec.open()[0], 2, resume=True, report=silent)
+    train_networks(together, together.open()[0], 2, resume=True, report=silent)
     killer.join()
     assert len(killed) == 1
-    np.testing.assert_allclose(losses(spec.folder, spec), alone("orthogonal"), rtol=2e-3)
-    assert kind_of(spec.folder) == "checkpoint"
+    np.testing.assert_allclose(losses(together.folder, together), losses(alone.folder, alone), rtol=2e-3)
+    assert kind_of(together.folder) == "checkpoint"
 
 
 def _cut_off_after_a_block(spec: NetworkSpec) -> None:
@@ -206,8 +179,8 @@ def _kill_a_worker(killed: list[int]) -> None:
 
 @on_two_processors
 def test_a_run_of_workers_is_a_run(city: Path, tmp_path: Path) -> None:
-    run = outlay.train(city / "data", tmp_path / "run", oracle="orthogonal", folds=1, workers=2)
-    alone = outlay.train(city / "data", tmp_path / "alone", oracle="orthogonal", folds=1)
+    run = outlay.train(city / "data", tmp_path / "run", oracle="bcq", folds=1, workers=2)
+    alone = outlay.train(city / "data", tmp_path / "alone", oracle="bcq", folds=1)
     assert run.manifest["steps"] == alone.manifest["steps"]
     wanted, found = ([m["fitted"] for m in each.manifest["members"]] for each in (alone, run))
     assert np.allclose(np.mean(found, axis=0), np.mean(wanted, axis=0), rtol=0.2)

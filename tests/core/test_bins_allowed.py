@@ -47,5 +47,5 @@ def test_rows_to_score_may_list_amounts_or_names(lists: list[list[float] | list[
 
 
 def test_an_amount_beyond_the_bins_is_told_with_its_row() -> None:
-    with pytest.raises(LogError, match=r"row 1.*holds '12.5', which is not one of the actions"):
+    with pytest.raises(LogError, match=r"row 2.*holds '12.5', which is not one of the actions"):
         eligible_actions(pa.table({"may": [[0.0], [12.5]]}), "may", ACTIONS, NAMES)

@@ -13,7 +13,16 @@ from outlay.choosing.evaluated_policy import OLD, EvaluatedPolicy
 from outlay.choosing.measure import Measure
 from outlay.core.transitions import CERTIFY, Transitions
 from outlay.estimators.importance import weigh
-from outlay.evaluating.diagnostics import LEAST_SHARE, DayMeans, MatchingPaths, daily, matching_paths, overlap, shares
+from outlay.evaluating.diagnostics import (
+    LEAST_SHARE,
+    DayMeans,
+    MatchingPaths,
+    daily,
+    matching_paths,
+    missing_days,
+    overlap,
+    shares,
+)
 from small_logs import transitions
 
 ACTION = [0, 1, 1, 0, 0, 0, 0, 0]  # users 0, 1 in segment `few`, 2, 3 in `many`; row 3 is forced
@@ -112,6 +121,35 @@ def test_a_segment_with_hardly_a_choice_is_left_out_and_none_at_all_is_no_table(
     assert shares(nothing, always(1)) == ()
     assert overlap(nothing, always(1), HALF) == ()
     assert LEAST_SHARE < 3 / 7
+
+
+def with_rows_on(*days: int) -> Measure:
+    found = log()
+    kept = transitions(
+        user=np.repeat(np.arange(2), len(days)),
+        day=np.tile(days, 2),
+        state=np.zeros(2 * len(days), int),
+        action=np.zeros(2 * len(days), int),
+        outcome=np.ones((2 * len(days), 2)),
+        num_states=1,
+        num_actions=2,
+        split=CERTIFY,
+        steady=False,
+    )
+    return Measure(replace(kept, campaign=found.campaign), CERTIFY, None)
+
+
+def test_days_without_a_row_are_told() -> None:
+    found = missing_days(with_rows_on(0, 1, 4, 5).panel)
+    assert found is not None
+    assert found.share == pytest.approx(4 / 12)
+    assert found.many
+    assert "33.3% of the days between users' rows" in found.words
+
+
+@pytest.mark.parametrize("days", [(0, 1, 2), (0, 7, 14), (3,)])
+def test_no_day_is_missing_where_rows_are_evenly_spaced(days: tuple[int, ...]) -> None:
+    assert missing_days(with_rows_on(*days).panel) is None
 
 
 def test_everything_is_fit_for_json(at: Measure) -> None:

@@ -189,7 +189,7 @@ def test_a_statement_that_the_log_contradicts_is_told(tmp_path: Path) -> None:
     }
     for stated, said in {
         STATED: None,
-        '\nreserve = "coupon / 2"': "coupon / 2 is not the largest cost: 1 rows cost more, first in row 3",
+        '\nreserve = "coupon / 2"': "coupon / 2 is not the largest cost: 1 row costs more, first in row 3",
         '\nreserve = "coupon + 9 * level"': None,
         '\nreserve = "coupon + 9 * day_of_week"': "coupon + 9 * day_of_week is not told by the action alone: 1 actions",
         '\nreserve = "case when coupon > 0 then coupon end"': "case when coupon > 0 then coupon end is not told by the",

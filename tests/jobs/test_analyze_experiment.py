@@ -470,7 +470,7 @@ def test_an_error_about_rows_names_the_file(tmp_path: Path) -> None:
     with pytest.raises(LogError) as caught:
         analyze_experiment(path, experiment())
     assert str(caught.value).startswith(f"{path}, user, day: ")
-    assert not missing(str(caught.value), "1 rows are exact copies", "do not add them up")
+    assert not missing(str(caught.value), "1 row repeats another row of the log exactly", "do not add them up")
     other = LOG.slice(0, 1).set_column(LOG.schema.get_field_index("cost"), "cost", pa.array([7.0]))
     with pytest.raises(LogError, match="Sum them"):
         analyze_experiment(

@@ -65,12 +65,15 @@ def test_copies_of_rows_are_told_from_rows_to_be_added_up(tmp_path: Path) -> Non
         campaign = tmp_path / f"{place}.toml"
         [found] = guide(write(tmp_path, log), campaign, query=None).errors
         assert found.count == 3
-        assert ("3 rows are exact copies" in found.message, "SELECT DISTINCT" in found.way_out) == (copies, copies)
+        assert (
+            "3 rows repeat another row of the log exactly" in found.message,
+            "SELECT DISTINCT" in found.way_out,
+        ) == (copies, copies)
         assert ("aggregate" in found.way_out) != copies
         assert found in check(campaign).findings
-        with pytest.raises(LogError, match="exact copies" if copies else "Sum them"):
+        with pytest.raises(LogError, match="of the log exactly" if copies else "Sum them"):
             measure_past(Campaign.load(campaign), 4)
-        with pytest.raises(LogError, match="exact copies" if copies else "aggregate"):
+        with pytest.raises(LogError, match="of the log exactly" if copies else "aggregate"):
             prepare(campaign, tmp_path / "DATA")
 
 
@@ -364,7 +367,7 @@ def test_many_copies_of_rows_leave_users_and_times_as_they_are(tmp_path: Path) -
     role = {each.role: each.column for each in found.looked}
     assert (role["user"], role["time"]) == ("user_id", "day")
     (error,) = found.errors
-    assert f"{count} rows are exact copies" in error.message
+    assert f"{count} rows repeat another row of the log exactly" in error.message
 
 
 @pytest.mark.parametrize(
@@ -539,7 +542,7 @@ def test_money_with_empty_cells_stays_the_reward_and_they_are_counted(tmp_path: 
 def test_a_log_that_no_draft_fits_is_refused_with_what_check_says(tmp_path: Path) -> None:
     columns = panel(users=100)
     columns["active"] = [math.inf, *columns["active"][1:]]
-    with pytest.raises(LogError, match=r"reward is infinite in 1 rows"):
+    with pytest.raises(LogError, match=r"reward is infinite in 1 row"):
         init(write(tmp_path, columns), tmp_path / "campaign.toml")
     assert not (tmp_path / "campaign.toml").exists()
 

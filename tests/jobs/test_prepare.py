@@ -308,11 +308,11 @@ BAD: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
     "NaN reward": (
         {"active": [1.0] * 7 + [float("nan")] + [0.0] * 112},
         {},
-        r"log\.reward.*missing or NaN in 1 rows, first in row 8 \(user u1, time 3\)",
+        r"log\.reward.*missing or NaN in 1 row, first in row 8 \(user u1, time 3\)",
     ),
     "infinite reward": ({"active": [float("inf")] + [0.0] * 119}, {}, r"log\.reward.*infinite"),
-    "reward of 1e300": ({"active": [1e300] + [0.0] * 119}, {}, r"log\.reward: reward is beyond 1e\+30 in 1 rows"),
-    "action of 1e300": ({"coupon": [1e300] + [1.0] * 119}, {}, r"log\.action: action is beyond 1e\+30 in 1 rows"),
+    "reward of 1e300": ({"active": [1e300] + [0.0] * 119}, {}, r"log\.reward: reward is beyond 1e\+30 in 1 row"),
+    "action of 1e300": ({"coupon": [1e300] + [1.0] * 119}, {}, r"log\.action: action is beyond 1e\+30 in 1 row"),
     "text reward": ({"active": ["yes"] * 120}, {}, r"log\.reward.*'yes' in row 1 is not a number"),
     "names for amounts": (
         {"coupon": ["ten", "none"] * 60},
@@ -322,7 +322,7 @@ BAD: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
     "negative propensity": (
         {"p": [-0.1] + [0.5] * 119},
         {"log": 'propensity = "p"'},
-        r"log\.propensity.*negative.*in 1 rows, first in row 1 \(user u0, time 0, value -0\.1\)",
+        r"log\.propensity.*negative.*in 1 row, first in row 1 \(user u0, time 0, value -0\.1\)",
     ),
     "propensity 0": ({"p": [0.0] + [0.5] * 119}, {"log": 'propensity = "p"'}, r"log\.propensity.*is 0"),
     "propensity above 1": ({"p": [1.5] + [0.5] * 119}, {"log": 'propensity = "p"'}, r"log\.propensity.*above 1"),
@@ -337,7 +337,7 @@ BAD: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
     "row after the end": ({}, {"log": 'terminal = "day = 1"'}, r"log\.terminal.*30 terminal rows.*later row"),
     "all forced": ({}, {"log": 'forced = "true"'}, r"log\.forced.*every row is forced"),
     "not eligible": ({"ok": [[1.0]] * 120}, {"log": 'eligible = "ok"'}, r"log\.eligible.*not among the eligible"),
-    "missing user": ({"user_id": [None] + ["a"] * 119, "day": list(range(120))}, {}, r"log\.user.*missing.*in 1 rows"),
+    "missing user": ({"user_id": [None] + ["a"] * 119, "day": list(range(120))}, {}, r"log\.user.*missing.*in 1 row"),
     "half days": ({"day": [0.5] + [1.0] * 119}, {}, r"log\.time.*not whole.*0\.5"),
     "text days": ({"day": ["monday"] * 120}, {}, r"log\.time.*VARCHAR.*cast\(day as date\)"),
     "text numbers": ({"spend": ["much"] * 120}, {"numeric": '["spend"]'}, r"log\.features\.numeric.*'much' in row 1"),
@@ -545,14 +545,14 @@ def test_the_clusters_belong_to_what_a_certificate_rests_on(tmp_path: Path) -> N
 def test_a_user_in_two_clusters_is_named(tmp_path: Path) -> None:
     columns = cities()
     columns["city"][7] = 99
-    with pytest.raises(LogError, match=r"\b1 users .*one cluster, .*u3: 3 and 99"):
+    with pytest.raises(LogError, match=r"\b1 user .*one cluster, .*u3: 3 and 99"):
         prepare(campaign_file(tmp_path, columns, log='cluster = "city"'), tmp_path / "DATA")
 
 
 def test_a_missing_cluster_and_too_few_of_them_are_refused(tmp_path: Path) -> None:
     columns = cities()
     columns["city"][4] = None
-    with pytest.raises(LogError, match=r"\b1 rows, .*row 5 \(user u2\)"):
+    with pytest.raises(LogError, match=r"\b1 row, .*row 5 \(user u2\)"):
         prepare(campaign_file(tmp_path, columns, log='cluster = "city"'), tmp_path / "DATA")
     with pytest.raises(LogError, match="4 clusters, too few"):
         prepare(campaign_file(tmp_path, cities(count=4), log='cluster = "city"'), tmp_path / "DATA")

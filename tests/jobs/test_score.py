@@ -131,7 +131,7 @@ def test_wrong_rows_are_named_and_leave_the_older_file(place: Path, tmp_path: Pa
     refused(place, tmp_path, make_rows(5).drop(["city"]), r"rows\.parquet, column 'city'")
     refused(place, tmp_path, make_rows(5).drop(["spend"]), r"rows\.parquet, .*'spend'")
     late = make_rows(70_000).set_column(0, "user_id", pa.array(["u"] * 69_999 + [None]))
-    refused(place, tmp_path, late, r"rows\.parquet, row 69999, column 'user_id': has no user")
+    refused(place, tmp_path, late, r"rows\.parquet, row 70000, column 'user_id': has no user")
 
 
 def test_wrong_files_are_refused(place: Path, tmp_path: Path) -> None:

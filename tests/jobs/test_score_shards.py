@@ -126,7 +126,7 @@ def test_a_wrong_row_is_named_by_its_place_among_all_and_leaves_nothing(place: P
     users[55] = None
     pq.write_table(table.set_column(0, "user_id", pa.array(users)), place / "rows-1.parquet")
     for workers in (1, 2):
-        with pytest.raises(LogError, match=r"row 185, column 'user_id': "):
+        with pytest.raises(LogError, match=r"row 186, column 'user_id': "):
             score(place / "bundle", place / "rows-*.parquet", place / "out.parquet", workers=workers)
         assert not (place / "out.parquet").exists()
         assert not partial_of(place / "out.parquet").exists()

@@ -178,7 +178,7 @@ def test_a_past_that_repeats_a_day_or_has_none_is_an_error(tmp_path: Path) -> No
     data = prepared(tmp_path, gappy())
     twice = tmp_path / "twice.parquet"
     pq.write_table(pa.table({name: values[:1] * 2 for name, values in gappy().items()}), twice)
-    with pytest.raises(LogError, match="repeat a user and time"):
+    with pytest.raises(LogError, match="1 row repeats a user and time"):
         UserPast.read(data.campaign, twice, data.actions)
     pq.write_table(pq.read_table(twice).drop(["active"]), tmp_path / "lacks.parquet")
     with pytest.raises(LogError, match="no column 'active'"):

@@ -696,6 +696,8 @@ def test_budgets_that_the_log_cannot_tell_have_stars_and_lead_to_no_headline() -
     assert answers.how == []
     stars = [[cell.look for cell in row.cells].count("doubted") for row in answers.table.rows]
     assert set(stars) == {0, 2}, "yours is certified, and has no stars"
+    ticked = [row.cells[0].text for row in answers.table.rows if "✓" in row.cells[0].text]
+    assert ticked == ["0.65 ✓ (yours)"]
     assert answers.doubt in _Page(render(content)).text
 
 

@@ -15,6 +15,7 @@ from report_examples import campaign, change, evaluated, example, run, totals
 
 from outlay.core.campaign import Campaign
 from outlay.core.reasons import WITHHOLDING, WORDS, Reason, ReasonKind
+from outlay.evaluating.diagnostics import MissingDays
 from outlay.evaluating.next_test import PlannedTest
 from outlay.evaluating.ruled_out import BrokenLimit
 from outlay.evaluating.totals import DecisionTotals, Total
@@ -94,6 +95,16 @@ def test_the_decision_people_money_risk_and_day_one_are_told_first() -> None:
         "habit · for the 200,000 users of this log · their first 7 days · "
         "at most 2 yuan of coupon money per user and day"
     )
+
+
+def test_many_days_without_a_row_are_among_what_could_make_it_wrong() -> None:
+    missed = "days between users' rows have no row"
+    for share, told in ((0.02, False), (0.12, True)):
+        found = page()
+        days = MissingDays(share=share, words=f"{share:.0%} of the {missed}")
+        checks = replace(found.evaluation.diagnostics, missing_days=days)
+        doubts = replace(found, evaluation=replace(found.evaluation, diagnostics=checks)).doubts
+        assert any(missed in doubt for doubt in doubts) == told
 
 
 EVERY = {

@@ -41,7 +41,7 @@ def users_of(batch: Any, name: str, *, first_row: int = 0, file: str | Path | No
     Args:
         batch: a pyarrow RecordBatch or Table.
         name: what the campaign calls a user.
-        first_row: position of the batch's first row in `file`, for errors.
+        first_row: position of the batch's first row in `file`, for errors, which count from 1.
         file: what to call the table in an error.
 
     Raises:
@@ -59,7 +59,7 @@ def users_of(batch: Any, name: str, *, first_row: int = 0, file: str | Path | No
         raise LogError(
             "has no user.",
             file=file,
-            where=f"row {first_row + int(nameless.argmax())}, column {found!r}",
+            where=f"row {first_row + int(nameless.argmax()) + 1}, column {found!r}",
             way_out="Fill it, or leave the whole column out: then every row is drawn alone.",
         )
     return users
@@ -81,7 +81,7 @@ def eligible_actions(
         name: its list column of action values; null allows all.
         actions: `[K]` the values there are, ascending.
         names: what they are called, as the lists have them.
-        first_row: position of the batch's first row in `file`, for errors.
+        first_row: position of the batch's first row in `file`, for errors, which count from 1.
         file: what to call the table in an error.
 
     Returns:
@@ -103,7 +103,7 @@ def eligible_actions(
             f"holds {'null' if wrong is None else named(wrong)}, which is not one of the actions "
             f"{_every(actions, names)}.",
             file=file,
-            where=f"row {first_row + int(row[first])}, {column}",
+            where=f"row {first_row + int(row[first]) + 1}, {column}",
             way_out="Fix the list.",
         )
     eligible = np.repeat(lists.is_null().to_numpy(zero_copy_only=False)[:, None], len(actions), axis=1)
@@ -113,7 +113,7 @@ def eligible_actions(
         raise LogError(
             "allows no action.",
             file=file,
-            where=f"row {first_row + int(some.argmin())}, {column}",
+            where=f"row {first_row + int(some.argmin()) + 1}, {column}",
             way_out="Leave the row out, or list at least one value (null allows all).",
         )
     return eligible

@@ -291,7 +291,7 @@ def _arm(text: str) -> dict[str, Any]:
         if not has_value and key in ("random", "holdout"):
             arm["kind"] = key
         elif has_value and key in ("bundle", "action", "share", "budget"):
-            arm[key] = value
+            arm[key] = _number(value) if key in ("share", "budget") else value
             if key in ("bundle", "action"):
                 arm["kind"] = "bundle" if key == "bundle" else "constant"
         elif before == "action":  # its name has a comma
@@ -313,11 +313,21 @@ def _date(text: str) -> datetime.date:
         raise OutlayError(f"is {text!r}; must be a date.", where="--start", way_out="Give e.g. 2027-03-31.") from None
 
 
-def _step(text: str) -> dict[str, str]:
+def _number(text: str) -> float | str:
+    """The number in a text; a text that holds none is refused where the test is checked."""
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return text
+
+
+def _step(text: str) -> dict[str, float | str]:
     day, has_coverage, coverage = text.partition(":")
     if not has_coverage:
         raise OutlayError(f"{text!r} is not a step of a ramp.", where="--ramp", way_out=f"{RAMP}.")
-    return {"day": day, "coverage": coverage}
+    return {"day": _number(day), "coverage": _number(coverage)}
 
 
 def _show_notes(notes: Iterable[ExperimentNote]) -> None:

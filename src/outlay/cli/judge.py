@@ -146,6 +146,8 @@ def _show_first(result: Evaluation, campaign: Campaign, source: Path) -> None:
         if names := checks.answered(answer):
             told.append(f"{what}: {', '.join(names)} (-v says why).")
     say(" ".join(told))
+    if checks.missing_days is not None and checks.missing_days.many:
+        say(f"Missing days: {checks.missing_days.words}.")
     say(f"Grade: {result.grade}.", result.verdict.words)
     if result.certificate.withheld is None:
         say(f'"Sure" and "certified" hold {result.condition}.')
@@ -209,6 +211,8 @@ def _rests_on(result: Evaluation, campaign: Campaign) -> None:
         say(f"Bias: {diagnostics.path_bias.words}.")
     if not once:
         say(f"Days: {diagnostics.days.words}.")
+    if diagnostics.missing_days is not None:
+        say(f"Missing days: {diagnostics.missing_days.words}.")
     if diagnostics.sensitivity is not None:
         say(f"Unlogged causes: {diagnostics.sensitivity.words}.")
     whole(tables.paths(result, once=once))
@@ -322,12 +326,23 @@ def _limit(text: str) -> float | str:
 def _show_frontier(curve: BudgetCurve, campaign: Campaign, run: Path, *, asked: bool, verbose: bool) -> None:
     """A table of the curve, and below it what the requested budgets and goals are, and what is certified."""
     from outlay.pages.frontier_answers import CurveAnswers
-    from outlay.pages.frontier_words import CERTIFIED, CurveWording, goal_line, headline, judged, losses, table
+    from outlay.pages.frontier_words import (
+        CERTIFIED,
+        CERTIFIED_MARK,
+        CurveWording,
+        goal_line,
+        headline,
+        judged,
+        losses,
+        table,
+    )
 
     wording, answers = CurveWording.of(curve, campaign, str(run)), CurveAnswers.of(curve, campaign)
     money, old = curve.money_limit, curve.old
     found = answers.table if answers and not verbose else table(curve, wording, brief=not verbose)
     show(found, screen=not verbose)
+    if answers and not verbose and any(point.certified for point in curve.curve):
+        say(f"{CERTIFIED_MARK} certified.")
     if answers and curve.goals and not asked:
         say(*([answers.doubt] if answers.doubt else []), answers.headline, *answers.how)
     elif curve.goals and (asked or verbose):

@@ -13,9 +13,10 @@ import re
 import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, Self, get_args
+from types import NoneType, UnionType
+from typing import Annotated, Any, ClassVar, Self, Union, get_args, get_origin
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator
 from pydantic_core import PydanticCustomError
 
 from outlay.core.errors import OutlayError, nearest
@@ -50,6 +51,16 @@ class Section(BaseModel):
     """A section of a settings file: it takes no unknown key and no infinite number, and cannot be changed."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _no_text_for_a_number(cls, value: Any, field: ValidationInfo) -> Any:
+        """Refuse `"0.4"` and `true` where a number is meant, which pydantic would read as one."""
+        assert field.field_name is not None
+        kinds = _kinds(cls.model_fields[field.field_name].annotation)
+        if isinstance(value, str | bool) and kinds <= {int, float}:
+            raise impossible(f"is {value!r}; expected: {WANTED['float' if float in kinds else 'int']}")
+        return value
 
 
 class Settings(Section):
@@ -120,6 +131,16 @@ class Settings(Section):
             found, where, way_out = _in_words(error, content, cls)
             way_out = way_out or ("Change it." if path is None else "Fix the file.")
             raise cls.error(found, file=path, where=where or None, way_out=way_out) from None
+
+
+def _kinds(annotation: Any) -> set[Any]:
+    """The types that an annotation allows beside None."""
+    parts = get_args(annotation)
+    if get_origin(annotation) is Annotated:
+        return _kinds(parts[0])
+    if get_origin(annotation) in (Union, UnionType):
+        return set().union(*map(_kinds, parts))
+    return {annotation} - {NoneType}
 
 
 def _in_words(error: ValidationError, content: Mapping[str, Any], model: type[Settings]) -> tuple[str, str, str]:

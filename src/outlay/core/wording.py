@@ -170,9 +170,10 @@ def singular(label: str) -> str:
     return label[:-1] if label.endswith("s") and not label.endswith("ss") else label
 
 
-def counted(count: int, what: str) -> str:
-    """`2 warnings`, `1 warning`."""
-    return f"{number(count)} {what}{'s' * (count != 1)}"
+def counted(count: int, what: str, verb: str = "") -> str:
+    """`2 warnings`, `1 warning`; with a verb `2 rows have`, `1 row has`."""
+    does = verb if count != 1 else {"are": "is", "have": "has"}.get(verb, f"{verb}s")
+    return f"{number(count)} {what}{'s' * (count != 1)}{f' {does}' if verb else ''}"
 
 
 def days(count: str | int) -> str:

@@ -12,9 +12,10 @@ order in how far those days are from the log's, and to second order in how many 
     β_d   = mean of ρ_t (1 + ĉ_t − E[ĉ | s_t, a_t]) δ_t over the users with a row on their day d
     bias  = Σ_d ω_d β_d + b Σ_d ω_d (mean of f e under the policy, less that with the weights ρ (1 + ĉ))
 
-ω_d = γ^d; days after the log count as its later half. For the total of the first k days δ_t has the values of the days
-that are left, V_{k−d}, ω_d is 1, and the mean is over the users whose k days the log shows. The fitted mean plus its
-bias is an estimate that assumes less (`corrected`), and its bound counts where it is the weaker one (`weaker.py`).
+ω_d = γ^d; days after the log count as its later half, but with the mean of f e on its last day: incentives add up. For
+the total of the first k days δ_t has the values of the days that are left, V_{k−d}, ω_d is 1, and the mean is over the
+users whose k days the log shows. The fitted mean plus its bias is an estimate that assumes less (`corrected`), and its
+bound counts where it is the weaker one (`weaker.py`).
 
 With c_t in the place of ĉ_t nothing would be assumed of what the state leaves out, but the error would be 3 to 9 times
 that of ĉ_t, and in a month with 22 actions 25% of the mean. So it is assumed that what the state leaves out shows in
@@ -337,7 +338,11 @@ def _of_means(paths: Paths, followed: _Followed) -> Array:
     residual = now + fade[:, None] * value[followed.there] - value[followed.state]
     own = followed.by_user(each + share * through[followed.state], residual)
     assert panel.state is not None
-    beyond = paths.expected(panel.state[panel.start], len(later), followed.scale_of_states, followed.moves)
+    beyond = paths.expected(panel.state[panel.start], len(paths.usual), followed.scale_of_states, followed.moves)
+    last, beyond = beyond[-1], beyond[: len(later)]
+    within = panel.discount ** np.arange(len(later), dtype=np.float64)
+    within /= np.where(later, later, 1.0)  # of the weight of a day of the log; the rest stands for days after it
+    beyond += (1 - within)[:, None] * (last - beyond)
     slope = paths.slope.of(1 - panel.discount, {gap: panel.discount**gap * value for gap in paths.slope.later})
     return own + followed.missing(each, beyond) * slope
 

@@ -19,6 +19,8 @@ from outlay.core.estimate import Target
 from outlay.estimators.clusters import by_cluster
 from outlay.estimators.fitted import Fitted
 from outlay.estimators.importance import Weighted
+from outlay.estimators.panel import Panel
+from outlay.logs.quality import ABSENT
 from outlay.ops.importance import effective_size, ratios
 from outlay.ops.intervals import std_error
 
@@ -44,6 +46,24 @@ class MatchingPaths:
     ess: float
     clipped: float
     heaviest: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MissingDays:
+    """Days between a user's rows that have no row, and count as 0 in totals.
+
+    Attributes:
+        share: of the users' days from the first row to the last.
+        words: what that means, without a full stop.
+    """
+
+    share: float
+    words: str
+
+    @property
+    def many(self) -> bool:
+        """Whether so many that they are to be told beside the first figures."""
+        return self.share >= ABSENT
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,6 +142,21 @@ def matching_paths(weighed: Weighted, days: tuple[int, ...]) -> tuple[MatchingPa
             )
         )
     return tuple(lines)
+
+
+def missing_days(panel: Panel) -> MissingDays | None:
+    """Return how many days between users' rows have none; None where none is missing."""
+    gap = panel.gap[panel.following >= 0]
+    absent = int((gap // max(1, int(np.gcd.reduce(gap))) - 1).sum())  # rows may lie evenly some days apart
+    if not absent:
+        return None
+    share = absent / (len(panel) + absent)
+    part = f"{share:.1%}" if share >= 0.001 else "less than 0.1%"
+    words = (
+        f"{part} of the days between users' rows have no row, and count as 0 in totals: if rows were lost, totals of "
+        "every policy are too low by about as much, and shares of a gain are not"
+    )
+    return MissingDays(share=share, words=words)
 
 
 def overlap(measure: Measure, policy: EvaluatedPolicy, propensity: NDArray[np.float64]) -> tuple[SegmentOverlap, ...]:

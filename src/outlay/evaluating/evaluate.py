@@ -40,7 +40,7 @@ from outlay.evaluating.certify import (
 from outlay.evaluating.check_result import Judged
 from outlay.evaluating.checks import Checks
 from outlay.evaluating.constants import AgainstConstants, Constants, beside_constants, constants_of
-from outlay.evaluating.diagnostics import ActionShare, daily, matching_paths, overlap, shares
+from outlay.evaluating.diagnostics import ActionShare, daily, matching_paths, missing_days, overlap, shares
 from outlay.evaluating.evaluation import Diagnostics, Evaluation, PairedDifference, SegmentEstimate
 from outlay.evaluating.first_days import FirstDays
 from outlay.evaluating.grade import grade, sensitivity
@@ -245,6 +245,7 @@ def _diagnostics(
         paths=matching_paths(weighed, campaign.meta.report_days),
         overlap=overlap(measure, policy, found.propensity),
         sensitivity=sensitivity(measure, policy, certificate, campaign),
+        missing_days=missing_days(measure.panel),
     )
 
 

@@ -21,7 +21,7 @@ from outlay.estimators.path_bias import PathBias
 from outlay.estimators.sensitivity import Sensitivity
 from outlay.estimators.windowed import Window
 from outlay.evaluating.checks import Checks
-from outlay.evaluating.diagnostics import ActionShare, DayMeans, MatchingPaths, SegmentOverlap
+from outlay.evaluating.diagnostics import ActionShare, DayMeans, MatchingPaths, MissingDays, SegmentOverlap
 from outlay.evaluating.first_days import FirstDays
 from outlay.evaluating.grade import Grade
 from outlay.evaluating.holding import Holding
@@ -69,6 +69,7 @@ class Diagnostics(Checks):
             campaign file says how actions came about, or nothing is claimed.
         paths: by number of days, ascending.
         overlap: by segment.
+        missing_days: between users' rows; None where none is missing.
     """
 
     days: DayEffects
@@ -76,6 +77,7 @@ class Diagnostics(Checks):
     overlap: tuple[SegmentOverlap, ...]
     path_bias: PathBias | None = None
     sensitivity: Sensitivity | None = None
+    missing_days: MissingDays | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,7 +22,7 @@ import numpy as np
 from outlay.core.actions import ActionNames, Given
 from outlay.core.campaign import DAYS_OF, Campaign
 from outlay.core.errors import LogError
-from outlay.core.wording import money
+from outlay.core.wording import counted, money
 from outlay.experiments.design import EQUAL, WEEK, Arm, Experiment
 from outlay.experiments.lift import LEAST_CLUSTERS, MOST_SKEWED, skewness
 from outlay.experiments.log import LARGEST, canonical_sql
@@ -238,7 +238,7 @@ def _refuse_wrong_rows(log: Log, kept: str) -> None:
     if twice:
         way_out = "Sum them into a row per user and day, or filter with log.where."
         copied, way_out = copies_or(log.source.run, "log_kept", way_out)
-        found = f"{twice[0][1]:,} users have two rows for one day, for example user {twice[0][0]!r}.{copied}"
+        found = f"{counted(twice[0][1], 'user', 'have')} two rows on a day, for example user {twice[0][0]!r}.{copied}"
         raise LogError(found, file=campaign.source, where="log.user, log.time", way_out=way_out)
 
 

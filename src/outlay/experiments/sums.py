@@ -30,6 +30,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from outlay.core.errors import LogError
+from outlay.core.wording import counted
 from outlay.experiments.design import WEEK, Experiment
 from outlay.experiments.log import ExperimentColumns, Run, make_before, make_rows, refuse_wrong_rows
 from outlay.experiments.moments import BEFORE, CONSTANT, FIRST_WEEK, SINCE, USERS, Array, UserMoments
@@ -241,7 +242,7 @@ def _check(
     for i, name in enumerate(columns.values):
         if lost := sum(group.numbers[f"lost{i}"] for group in found):
             raise LogError(
-                f"is missing in {lost:,} rows of users in the test.",
+                f"is missing in {counted(lost, 'row')} of users in the test.",
                 where=f"column {name!r}",
                 way_out="A lost number is not 0. If nothing happened in these rows, say so, with the column's own "
                 f'name: --column "{name}=coalesce({name}, 0)".',
@@ -448,7 +449,7 @@ def _make_members(run: Run, assigned: str | None) -> None:
     if moved:
         user, one, other, count = moved[0]
         raise LogError(
-            f"puts {count:,} users in more than one cluster, for example user {user!r}: {one} and {other}.",
+            f"puts {counted(count, 'user')} in more than one cluster, for example user {user!r}: {one} and {other}.",
             where="column 'cluster'",
             way_out="Give the cluster by which the arms were drawn: --column cluster=SQL.",
         )

@@ -31,6 +31,7 @@ from outlay.core.errors import InfeasibleError, LogError, OutlayError
 from outlay.core.files import new_file
 from outlay.core.progress import Progress, telling
 from outlay.core.schema import Encoded
+from outlay.core.wording import counted
 from outlay.jobs.tables import checked_out, needed_batches, read_past, table_writer
 from outlay.response.allocation import allocate
 
@@ -212,10 +213,10 @@ def _check_once(names: Any, file: str | Path) -> None:
     again[first] = False
     row = int(again.argmax())
     raise LogError(
-        f"user {names[row].as_py()!r} stands in the table more than once, first in row {first[code[row]]}; "
-        f"{again.sum():,} rows are repeats.",
+        f"user {names[row].as_py()!r} stands in the table more than once, first in row {first[code[row]] + 1}; "
+        f"{counted(int(again.sum()), 'row', 'are')} repeated.",
         file=file,
-        where=f"row {row}",
+        where=f"row {row + 1}",
         way_out="Keep one row per user, with what is known of the user today.",
     )
 

@@ -7,6 +7,7 @@ of a part, and with few of them they are rough.
 from __future__ import annotations
 
 from outlay.core.transitions import CERTIFY, SPLITS
+from outlay.core.wording import counted
 from outlay.logs.findings import Finding
 from outlay.logs.roles import Log
 from outlay.ops.intervals import LEAST_USERS
@@ -22,7 +23,7 @@ def clustering(log: Log) -> list[Finding]:
     missing = int(run("SELECT count(*) - count(cluster) FROM roles")[0][0])
     if missing:
         row, user = run('SELECT row, "user" FROM roles WHERE cluster IS NULL ORDER BY row LIMIT 1')[0]
-        message = f"the cluster is missing in {missing:,} rows, first in row {row + 1} (user {user})."
+        message = f"the cluster is missing in {counted(missing, 'row')}, first in row {row + 1} (user {user})."
         return [Finding("error", "log.cluster", message, drop, missing)]
     moved = run(
         'SELECT "user", min(cluster), max(cluster), min(row) AS first, count(*) OVER () FROM roles '
@@ -30,7 +31,7 @@ def clustering(log: Log) -> list[Finding]:
     )
     if moved:
         user, one, other, _, count = moved[0]
-        message = f"{count:,} users are in more than one cluster, first user {user}: {one} and {other}."
+        message = f"{counted(count, 'user', 'are')} in more than one cluster, first user {user}: {one} and {other}."
         way_out = "Give an expression that never changes for a user, such as the cluster of the first row."
         return [Finding("error", "log.cluster", message, way_out, int(count))]
     clusters = int(run("SELECT count(DISTINCT cluster) FROM roles")[0][0])

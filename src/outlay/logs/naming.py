@@ -13,6 +13,7 @@ from itertools import pairwise
 from outlay.core.actions import TRUE, TRUTH, ActionNames, Given, Holds, all_named, as_text, named
 from outlay.core.campaign import Campaign
 from outlay.core.errors import CampaignError, nearest
+from outlay.core.wording import counted
 from outlay.logs.reading import literal, toml_value, used, without_commas
 from outlay.logs.source import NUMBERS, ROW, WHOLE, Source, Term
 from outlay.logs.values import NOISE, text_sql, without_rounding
@@ -98,7 +99,8 @@ def _binned(source: Source, campaign: Campaign, term: Term) -> Campaign:
     [(count, first, least, most)] = source.run(f"SELECT count(*), min(r), min(a), max(a) FROM {both} ({outside})")
     if count and isinstance(wanted, tuple):
         raise CampaignError(
-            f"{count:,} rows have an amount outside of the edges ({least:g} to {most:g}), first in row {first + 1}.",
+            f"{counted(count, 'row', 'have')} an amount outside of the edges ({least:g} to {most:g}), first in row "
+            f"{first + 1}.",
             file=campaign.path,
             where="log.bins",
             way_out="Widen the edges, or leave these rows out with log.where.",
@@ -221,7 +223,7 @@ def _unlisted(campaign: Campaign, rows: Sequence[tuple[str, int, int]]) -> Campa
     text, _, first = rows[0]
     count, more = sum(row[1] for row in rows), f" and {len(rows) - 1} more" if len(rows) > 1 else ""
     return CampaignError(
-        f"{count:,} rows have an action that is not listed: {text!r}{more}, first in row {first + 1}.",
+        f"{counted(count, 'row', 'have')} an action that is not listed: {text!r}{more}, first in row {first + 1}.",
         file=campaign.path,
         where="log.actions",
         way_out=f"Add it to the list, write it as the log does ({all_named(campaign.log.labels)} are listed), or leave "

@@ -31,6 +31,7 @@ from outlay.core.looking_back import logged_values
 from outlay.core.progress import Counter
 from outlay.core.schema import Numeric, Schema, scale_of, user_text
 from outlay.core.transitions import Transitions
+from outlay.core.wording import counted
 from outlay.logs.encode import BATCH_ROWS, Columns
 from outlay.logs.events import COLLECTED, CREDITS
 from outlay.logs.naming import action_sql, cost_sql
@@ -239,7 +240,7 @@ class UserPast:
         if again.any():
             name = coded.dictionary[int(rows.user[int(again.argmax())])].as_py()
             raise LogError(
-                f"{int(again.sum()):,} rows repeat a user and time, first of user {name!r}.",
+                f"{counted(int(again.sum()), 'row', 'repeat')} a user and time, first of user {name!r}.",
                 file=path,
                 where="history",
                 way_out="Keep one row per user and time.",

@@ -15,6 +15,7 @@ from outlay.core.actions import Given, all_named, named
 from outlay.core.campaign import DAYS_OF, Campaign
 from outlay.core.errors import LogError
 from outlay.core.reserves import ROUNDING, TOO_LOW, WAY_OUT, unpriced, unpriced_words
+from outlay.core.wording import counted
 from outlay.logs.clustering import clustering
 from outlay.logs.findings import LEVELS, Finding
 from outlay.logs.leaks import leaks
@@ -178,14 +179,14 @@ def _values(log: Log, missing: dict[str, int]) -> list[Finding]:
         if count and name in keys:
             place = _first(log, f"{columns.get(name, name)} IS NULL")
             way_out = f"Fix them, or leave these rows out: {_leave_out(log, name)}."
-            message = f"{name} is missing or NaN in {count:,} rows, {place}."
+            message = f"{name} is missing or NaN in {counted(count, 'row')}, {place}."
             key, budget = keys[name]
             findings.append(Finding("error", key, message, way_out, count, budget))
     wrong = _impossible(log)
     counts = log.source.run("SELECT " + ", ".join(f"count(*) FILTER ({w.condition})" for w in wrong) + " FROM roles")[0]
     for value, count in zip(wrong, counts, strict=True):
         if count:
-            message = f"{value.words} in {count:,} rows, {_first(log, value.condition, value.column)}."
+            message = f"{value.words} in {counted(count, 'row')}, {_first(log, value.condition, value.column)}."
             findings.append(Finding(value.level, value.key, message, value.way_out, int(count), value.budget))
     if log.campaign.log.eligible and log.campaign.log.labels:
         unknown = f"{log.choice} AND len(eligible) > list_count(eligible)"
@@ -196,7 +197,7 @@ def _values(log: Log, missing: dict[str, int]) -> list[Finding]:
             findings.append(Finding("warning", "log.eligible", message, way_out, count))
     if missing.get("eligible"):
         count = missing["eligible"]
-        message = f"the list is missing in {count:,} rows with a choice; every action counts as allowed there."
+        message = f"the list is missing in {counted(count, 'row')} with a choice; every action counts as allowed there."
         findings.append(Finding("note", "log.eligible", message, "", count))
     return findings
 
@@ -292,7 +293,7 @@ def _reserves(log: Log, actions: list[Action]) -> list[Finding]:
                 Finding(
                     "error" if money and offered else "warning",
                     "budget.reserve",
-                    f"{stated} is not the largest cost: {count:,} rows cost more, "
+                    f"{stated} is not the largest cost: {counted(count, 'row', 'cost')} more, "
                     f"{_first(log, above, cost)}. It is not believed, so nothing is certified by it, "
                     "and a server that sets it aside may pay more.",
                     TOO_LOW,
@@ -376,7 +377,7 @@ def _actions(log: Log) -> tuple[list[Action], list[Finding]]:
             values = ", ".join(exactly(action.value) for action in unknown[:5])
             count = sum(action.count for action in unknown)
             more = " …" if len(unknown) > 5 else ""
-            message = f"{count:,} rows have an action that is not listed: {values}{more}."
+            message = f"{counted(count, 'row', 'have')} an action that is not listed: {values}{more}."
             way_out = "Add it to the list, or leave these rows out with log.where."
             findings.append(Finding("error", "log.actions", message, way_out, count))
         seen += [Action(value, 0, 0, None) for value in listed if value not in {action.value for action in seen}]
@@ -472,7 +473,7 @@ def _links(log: Log, duplicates: int) -> list[Finding]:
                 f'If each row is a decision of its own, write {line}, and unit = "decision" in [rows]. Else keep {one}'
             )
         copied, way_out = copies_or(log.source.run, "log_kept", way_out)
-        message = f"{duplicates:,} rows repeat a user and time, {place}.{copied}"
+        message = f"{counted(duplicates, 'row', 'repeat')} a user and time, {place}.{copied}"
         findings.append(Finding("error", "log.rows", message, way_out, duplicates))
     after = int(log.source.run("SELECT count(*) FROM links WHERE terminal AND next_row IS NOT NULL")[0][0])
     if after:

@@ -20,6 +20,7 @@ from outlay.core.addresses import Place, scheme_of
 from outlay.core.campaign import ReadingSection
 from outlay.core.errors import LogError
 from outlay.core.schema import MISSING_TEXTS
+from outlay.core.wording import counted
 from outlay.logs.formats import CSV, KINDS, PARQUET, converted, copied, is_page, kind_of, readable, refuse_ragged
 
 GERMAN = r"[+-]?(\d{1,3}(\.\d{3})+|\d+)(,\d+)?"  # 1.234,56
@@ -305,7 +306,7 @@ def _with_nulls(name: str, type_: str, missing: Sequence[str]) -> str:
 def copies_or(run: Run, relation: str, way_out: str) -> tuple[str, str]:
     """More on rows that repeat others, and the way out: of copies, which must not be added up, or else as given."""
     [(copies,)] = run(f"SELECT count(*) - (SELECT count(*) FROM (SELECT DISTINCT * FROM {relation})) FROM {relation}")
-    return (f" {copies:,} rows are exact copies of another row of the log.", ONCE) if copies else ("", way_out)
+    return (f" {counted(copies, 'row', 'repeat')} another row of the log exactly.", ONCE) if copies else ("", way_out)
 
 
 def quoted(name: str) -> str:

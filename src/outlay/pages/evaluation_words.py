@@ -80,7 +80,8 @@ def rests_on(results: RunResults) -> list[str]:
     once = results.campaign.log.once
     stationary = [STATIONARY] if results.window is None and not once else []
     diagnostics = results.evaluated.diagnostics
-    found = [None if once else diagnostics.days, diagnostics.path_bias, diagnostics.sensitivity]
+    days = None if once else diagnostics.days
+    found = [days, diagnostics.missing_days, diagnostics.path_bias, diagnostics.sensitivity]
     said = [each.words for each in found if each is not None]
     return [*stationary, *map(_sentence, CONDITIONS), SAME_USERS, *map(_sentence, said)]
 

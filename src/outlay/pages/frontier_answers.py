@@ -16,7 +16,7 @@ from outlay.evaluating.budget_curve import BudgetCurve, CurvePoint, Goal
 from outlay.evaluating.totals import BudgetTotals, Total
 from outlay.evaluating.verdict import ALIKE
 from outlay.pages.amounts import Names, Rounding, brief_change, capital, head
-from outlay.pages.frontier_words import TABLE_STEPS, distinct, out_of_reach, question
+from outlay.pages.frontier_words import CERTIFIED_MARK, TABLE_STEPS, distinct, out_of_reach, question
 from outlay.pages.tables import Cell, Column, Look, Row, Table, numbers, row, words
 
 
@@ -184,8 +184,11 @@ class CurveAnswers:
         rows = []
         for point in distinct([*self.curve.curve[::TABLE_STEPS], *self.curve.requested]):
             mark = "" if point.budget not in asked else " (yours)" if point.budget == own else " (asked for)"
+            sure = f" {CERTIFIED_MARK}" if point.certified else ""
             rows.append(
-                self._line(f"{self._bare(point)}{mark}", point, "not told", look="chosen" if mark else "", limit=False)
+                self._line(
+                    f"{self._bare(point)}{sure}{mark}", point, "not told", look="chosen" if mark else "", limit=False
+                )
             )
         heads = self._columns(f"limit {self.names.per(self.curve.money_limit, daily=self._daily)}", limit=False)
         return Table(f"{self.curve.campaign}: what a budget buys", heads, tuple(rows))

@@ -294,9 +294,11 @@ class PageOne:
         checks = self.evaluation.diagnostics
         others = {"did not": checks.answered(False), "could not be made": checks.answered(None)}
         which = " and which ".join(what for what, names in others.items() if names)
+        missing = checks.missing_days
         return [
             f"{len(checks.answered(True))} of {len(checks.checks)} checks passed"
             f"{f'; the evidence says which {which}' if which else ''}.",
+            *([f"{capital(missing.words)}."] if missing is not None and missing.many else []),
             "No log can show whether people change their habits, whether users influence one another, or whether "
             "something outside the log drove who was given what.",
         ]
