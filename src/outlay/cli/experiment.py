@@ -315,12 +315,10 @@ def _date(text: str) -> datetime.date:
 
 def _number(text: str) -> float | str:
     """The number in a text; a text that holds none is refused where the test is checked."""
-    for kind in (int, float):
-        try:
-            return kind(text)
-        except ValueError:
-            continue
-    return text
+    try:
+        return float(text)
+    except ValueError:
+        return text
 
 
 def _step(text: str) -> dict[str, float | str]:

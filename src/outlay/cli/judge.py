@@ -326,23 +326,14 @@ def _limit(text: str) -> float | str:
 def _show_frontier(curve: BudgetCurve, campaign: Campaign, run: Path, *, asked: bool, verbose: bool) -> None:
     """A table of the curve, and below it what the requested budgets and goals are, and what is certified."""
     from outlay.pages.frontier_answers import CurveAnswers
-    from outlay.pages.frontier_words import (
-        CERTIFIED,
-        CERTIFIED_MARK,
-        CurveWording,
-        goal_line,
-        headline,
-        judged,
-        losses,
-        table,
-    )
+    from outlay.pages.frontier_words import CERTIFIED, CurveWording, goal_line, headline, judged, losses, table
 
     wording, answers = CurveWording.of(curve, campaign, str(run)), CurveAnswers.of(curve, campaign)
     money, old = curve.money_limit, curve.old
     found = answers.table if answers and not verbose else table(curve, wording, brief=not verbose)
     show(found, screen=not verbose)
-    if answers and not verbose and any(point.certified for point in curve.curve):
-        say(f"{CERTIFIED_MARK} certified.")
+    if answers and not verbose and answers.ticks:
+        say(answers.ticks)
     if answers and curve.goals and not asked:
         say(*([answers.doubt] if answers.doubt else []), answers.headline, *answers.how)
     elif curve.goals and (asked or verbose):

@@ -115,6 +115,11 @@ def percent(share: float | None, digits: int | None = None) -> str:
     return f"{number(100 * share, digits if digits is not None else 0 if share >= 0.095 or share == 0 else 1)}%"
 
 
+def small(share: float) -> str:
+    """`0.1234` → `12.3%`; what would round to 0, in words."""
+    return f"{share:.1%}" if share >= 0.001 else "less than 0.1%"
+
+
 def change(share: float, digits: int | None = None) -> str:
     """A change, with its sign: `0.032` → `+3.2%`; or with `digits` after the point."""
     if digits is not None:

@@ -16,6 +16,7 @@ from outlay.choosing.evaluated_policy import EvaluatedPolicy
 from outlay.choosing.measure import Measure
 from outlay.core.actions import Given
 from outlay.core.estimate import Target
+from outlay.core.wording import small
 from outlay.estimators.clusters import by_cluster
 from outlay.estimators.fitted import Fitted
 from outlay.estimators.importance import Weighted
@@ -151,10 +152,9 @@ def missing_days(panel: Panel) -> MissingDays | None:
     if not absent:
         return None
     share = absent / (len(panel) + absent)
-    part = f"{share:.1%}" if share >= 0.001 else "less than 0.1%"
     words = (
-        f"{part} of the days between users' rows have no row, and count as 0 in totals: if rows were lost, totals of "
-        "every policy are too low by about as much, and shares of a gain are not"
+        f"{small(share)} of the days between users' rows have no row, and count as 0 in totals: if rows were lost, "
+        "totals of every policy are too low by about as much, and shares of a gain are not"
     )
     return MissingDays(share=share, words=words)
 

@@ -15,7 +15,7 @@ from outlay.core.actions import Given, all_named, named
 from outlay.core.campaign import DAYS_OF, Campaign
 from outlay.core.errors import LogError
 from outlay.core.reserves import ROUNDING, TOO_LOW, WAY_OUT, unpriced, unpriced_words
-from outlay.core.wording import counted
+from outlay.core.wording import counted, small
 from outlay.logs.clustering import clustering
 from outlay.logs.findings import LEVELS, Finding
 from outlay.logs.leaks import leaks
@@ -573,10 +573,9 @@ def _gaps(log: Log, users: int) -> list[Finding]:
     if found.inside + found.after == 0:
         return told
     share = (found.after + found.inside) / found.window
-    part = f"{share:.1%}" if share >= 0.001 else "less than 0.1%"
     cases = [_example(log)] if found.inside else []
     cases += [f"{found.left:,} of {users:,} users have no row on the log's last days"] if found.left else []
-    absent = f"{part} of the users' days have no row: {', and '.join(cases)}"
+    absent = f"{small(share)} of the users' days have no row: {', and '.join(cases)}"
     count = found.wide + found.left
     settings, discount = log.campaign.log, log.campaign.meta.discount
     if settings.complete:

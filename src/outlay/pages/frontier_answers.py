@@ -16,8 +16,10 @@ from outlay.evaluating.budget_curve import BudgetCurve, CurvePoint, Goal
 from outlay.evaluating.totals import BudgetTotals, Total
 from outlay.evaluating.verdict import ALIKE
 from outlay.pages.amounts import Names, Rounding, brief_change, capital, head
-from outlay.pages.frontier_words import CERTIFIED_MARK, TABLE_STEPS, distinct, out_of_reach, question
+from outlay.pages.frontier_words import TABLE_STEPS, distinct, out_of_reach, question
 from outlay.pages.tables import Cell, Column, Look, Row, Table, numbers, row, words
+
+TICK = "✓"  # beside a certified budget
 
 
 @dataclass(frozen=True)
@@ -110,6 +112,11 @@ class CurveAnswers:
         return f"spend what you spend today on about {by}{whole}"
 
     @property
+    def ticks(self) -> str:
+        """What a tick of the table means; empty without one."""
+        return f"{TICK} certified." if any(p.certified for p in (*self.curve.curve, *self.curve.requested)) else ""
+
+    @property
     def doubt(self) -> str:
         """What a star of the table means: why budgets could not be measured, and of how many; empty without one."""
         why = Counter(str(p.certificate) for p in self.curve.curve if p.withheld)
@@ -184,7 +191,7 @@ class CurveAnswers:
         rows = []
         for point in distinct([*self.curve.curve[::TABLE_STEPS], *self.curve.requested]):
             mark = "" if point.budget not in asked else " (yours)" if point.budget == own else " (asked for)"
-            sure = f" {CERTIFIED_MARK}" if point.certified else ""
+            sure = f" {TICK}" if point.certified else ""
             rows.append(
                 self._line(
                     f"{self._bare(point)}{sure}{mark}", point, "not told", look="chosen" if mark else "", limit=False

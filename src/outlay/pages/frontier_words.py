@@ -34,7 +34,6 @@ from outlay.pages.tables import Cell, Column, Row, Table, figure, kept, limit, p
 ROUNDING = 1e-9  # of weights: a linear programme leaves traces
 FEW = 2  # members that a line has room for
 TABLE_STEPS = 10  # of the curve, in its table
-CERTIFIED_MARK = "✓"  # beside a budget
 CERTIFIED = "Certified means that the limits are kept, not that a budget gains"
 
 Vector = NDArray[np.float64]
